@@ -50,6 +50,7 @@ mod protobuf;
 mod proxy;
 mod query;
 pub mod registry;
+mod replicas;
 mod request;
 mod rest;
 mod review_document;

@@ -7,7 +7,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::{HeaderValue, Method, Request, Response};
 use jiff::Timestamp;
-use serde_json::{Value, json};
+use serde_json::json;
 use setpoint_clock::{Clock, Rng};
 use setpoint_store::{Record, Revision, Store};
 use setpoint_token::TokenSigner;
@@ -42,7 +42,7 @@ use crate::request::ResourceTarget;
 use crate::rest::watch::{Recent, RecordWatch};
 use crate::selector::Selection;
 use crate::serve::ServeSettings;
-use crate::services::{self, Allocator};
+use crate::services::{self, ServiceAllocator};
 use crate::status::{Named, Status};
 use crate::system_objects::{self, RecreatePolicy, ServerAddresses, SystemObject};
 
@@ -92,6 +92,9 @@ pub struct Config {
     /// Minimum duration of a watch that sets no timeout of its own; the maximum is twice that.
     pub min_request_timeout: Duration,
     pub serving: ServeSettings,
+    /// The name of this host, which identifies the server among those on the same store. Without it, the server keeps no
+    /// Lease.
+    pub hostname: Option<String>,
     /// Additional metrics for `/metrics`, in the Prometheus text format.
     pub metrics: Option<Metrics>,
     /// Answers below `/debug/setpoint`: what the controllers in this process are doing.
@@ -134,6 +137,7 @@ impl Config {
             watch_limits: WatchLimits::default(),
             min_request_timeout: Duration::from_secs(1800),
             serving: ServeSettings::default(),
+            hostname: None,
             metrics: None,
             introspection: None,
         }
@@ -201,8 +205,7 @@ pub struct Server {
     pub(crate) kubelets: Arc<Kubelets>,
     pub(crate) policies: Policies,
     pub(crate) admission_metrics: AdmissionMetrics,
-    /// Allocators of addresses and ports, by kind.
-    pub(crate) reserves: Vec<Arc<dyn Allocator>>,
+    pub(crate) services: ServiceAllocator,
     pub(crate) health_checks: Vec<HealthCheck>,
     pub(crate) metrics: Option<Metrics>,
     pub(crate) introspection: Option<Introspect>,
@@ -221,6 +224,7 @@ pub struct Server {
     pub(crate) watches: Watches,
     pub(crate) min_request_timeout: Duration,
     pub(crate) serving: ServeSettings,
+    pub(crate) hostname: Option<String>,
     /// Cancelled when shutdown begins: the server is no longer ready.
     pub(crate) stopping: CancellationToken,
     /// Mutating requests in progress.
@@ -233,7 +237,8 @@ impl ApiServer {
     /// Starts with the contents of the store and creates missing system namespaces.
     pub async fn start(config: Config) -> Result<Self, StartError> {
         let registry = Registry::new(config.kinds)?;
-        let reserves = services::reserves(&config.service_cidr, config.node_ports, &config.rng)?;
+        let (cidrs, ports) = (&config.service_cidr, config.node_ports);
+        let services = ServiceAllocator::new(cidrs, ports, &config.store, config.rng.fork())?;
         let cluster_ip = services::first_address(&config.service_cidr).map(|address| address.to_string());
         let place = ServerAddresses {
             range: config.service_cidr,
@@ -260,6 +265,7 @@ impl ApiServer {
             watches: Watches::new(config.watch_limits),
             min_request_timeout: config.min_request_timeout,
             serving: config.serving,
+            hostname: config.hostname,
             stopping: CancellationToken::new(),
             store: config.store,
             clock: config.clock,
@@ -277,7 +283,7 @@ impl ApiServer {
             kubelets,
             policies,
             admission_metrics: AdmissionMetrics::default(),
-            reserves,
+            services,
             health_checks: config.health_checks,
             metrics: config.metrics,
             introspection: config.introspection,
@@ -293,18 +299,17 @@ impl ApiServer {
             tasks: TaskTracker::new(),
             closing,
         });
-        server.restore_allocations().await.map_err(|why| StartError::Store(Box::new(why)))?;
         server.reconcile_definitions().await;
         let server = Self(server);
         let now = crate::metadata::seconds(server.0.now());
-        for own in system_objects::all(&server.0.place, &now) {
+        for own in system_objects::all(&server.0, &now) {
             server.ensure(&own).await.map_err(|why| StartError::Store(Box::new(why)))?;
         }
         let failed = |why| StartError::Store(Box::new(why));
         register_built_in(&server.0).await.map_err(failed)?;
         publish_trust(&server.0).await;
         server.0.keep_token_tracking().await;
-        services::objects::repair(&server.0).await.map_err(|why| StartError::Store(Box::new(why)))?;
+        services::repair::repair(&server.0).await.map_err(|why| StartError::Store(Box::new(why)))?;
         if config.bootstrap_roles {
             bootstrap::ensure(&server, &config.features)
                 .await
@@ -334,7 +339,7 @@ impl ApiServer {
             RecreatePolicy::Soon => true,
             RecreatePolicy::WithinAMinute => !only_soon,
         };
-        for own in system_objects::all(&self.0.place, &now).into_iter().filter(returns) {
+        for own in system_objects::all(&self.0, &now).into_iter().filter(returns) {
             if self.is_missing(&own).await
                 && let Err(why) = self.ensure(&own).await
             {
@@ -516,30 +521,6 @@ impl Server {
         }
     }
 
-    async fn restore_allocations(&self) -> Result<(), Status> {
-        let registry = self.registry.snapshot();
-        for reserve in &self.reserves {
-            let Some(served) = registry.all().find(|served| served.kind.stored_as == reserve.stored_as())
-            else {
-                continue;
-            };
-            let options = setpoint_store::ListOptions::default();
-            let page =
-                self.store.list(&served.resource.all(), options).await.map_err(|why| self.refusal(why))?;
-            for record in page.records {
-                reserve.note(&served.decode_bare(&record)?);
-            }
-        }
-        Ok(())
-    }
-
-    /// Tells allocators about an object that has been stored.
-    pub(crate) fn observe(&self, served: &Served, object: &Value) {
-        if let Some(reserve) = self.reserve(served) {
-            reserve.observe(object);
-        }
-    }
-
     /// Converts a written object to the other served versions in the background, if a webhook does that.
     pub(crate) fn convert_in_background(&self, served: &Arc<Served>, record: &Arc<Record>) {
         if !served.is_converted_by_webhook() {
@@ -554,8 +535,9 @@ impl Server {
         of_kind.filter(is_other).for_each(|other| self.conversions.convert_in_background(other, record));
     }
 
-    pub(crate) fn reserve(&self, served: &Served) -> Option<&Arc<dyn Allocator>> {
-        self.reserves.iter().find(|reserve| reserve.stored_as() == served.kind.stored_as)
+    /// Whether objects of this kind have addresses and ports.
+    pub(crate) fn claims_for(&self, served: &Served) -> bool {
+        served.kind.stored_as == services::SERVICES
     }
 }
 

@@ -9,6 +9,8 @@ use crate::kinds::flowcontrol::bootstrap;
 use crate::kinds::priorityclass;
 use crate::loopback;
 use crate::registry::Gvr;
+use crate::replicas;
+use crate::server::Server;
 
 const SYSTEM_NAMESPACES: [&str; 4] = ["default", "kube-system", "kube-public", "kube-node-lease"];
 
@@ -62,7 +64,8 @@ impl SystemObject {
 }
 
 /// Returns the server's own objects, each after those it depends on, with `now` as their times.
-pub(crate) fn all(place: &ServerAddresses, now: &str) -> Vec<SystemObject> {
+pub(crate) fn all(server: &Server, now: &str) -> Vec<SystemObject> {
+    let place = &server.place;
     let mut all: Vec<SystemObject> = Vec::new();
     let namespaces = SYSTEM_NAMESPACES.iter().map(|name| json!({"metadata": {"name": name}}));
     let returns = RecreatePolicy::WithinAMinute;
@@ -74,7 +77,10 @@ pub(crate) fn all(place: &ServerAddresses, now: &str) -> Vec<SystemObject> {
         returns: RecreatePolicy::Soon,
         ..SystemObject::new("", "services", kubernetes_service(place))
     });
-    all.extend(kubernetes_endpoints(place));
+    // Those of several servers follow from who is alive.
+    if !server.store.is_shared() {
+        all.extend(kubernetes_endpoints(place));
+    }
     let classes = priorityclass::system_classes();
     all.extend(classes.map(|object| SystemObject::new("scheduling.k8s.io", "priorityclasses", object)));
     let flow_control = "flowcontrol.apiserver.k8s.io";
@@ -147,18 +153,7 @@ fn kubernetes_endpoints(place: &ServerAddresses) -> Vec<SystemObject> {
     else {
         return Vec::new();
     };
-    let ports = json!([{"name": "https", "port": place.port, "protocol": "TCP"}]);
-    let metadata = |labels: Value| json!({"name": "kubernetes", "namespace": "default", "labels": labels});
-    let endpoints = json!({
-        "metadata": metadata(json!({"endpointslice.kubernetes.io/skip-mirror": "true"})),
-        "subsets": [{"addresses": [{"ip": address}], "ports": ports}],
-    });
-    let slice = json!({
-        "metadata": metadata(json!({"kubernetes.io/service-name": "kubernetes"})),
-        "addressType": if address.is_ipv4() { "IPv4" } else { "IPv6" },
-        "endpoints": [{"addresses": [address], "conditions": {"ready": true}}],
-        "ports": ports,
-    });
+    let [endpoints, slice] = replicas::kubernetes_endpoints(&[address], place.port);
     vec![
         SystemObject {
             follows: true,

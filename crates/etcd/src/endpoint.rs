@@ -1,7 +1,10 @@
 //! One endpoint of the cluster: a shared HTTP/2 connection, opened when needed.
 //!
 //! A new connection is used only after its member has shown that it belongs to the cluster and has a supported version.
+//! A member that does not answer ([`Suspicion`]) is tried last for a while, and on a new connection: the old one may take
+//! 40 seconds to notice that it is dead.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use http::Uri;
@@ -10,9 +13,10 @@ use hyper_util::rt::{TokioExecutor, TokioTimer};
 use prost::Message;
 use setpoint_clock::{Clock, Instant};
 use setpoint_store::etcd::EtcdError;
-use setpoint_webhook::{Connector, go_text};
+use setpoint_webhook::{Connector, Tcp, go_text};
 use tokio::sync::Mutex;
 
+use crate::EtcdConfig;
 use crate::grpc::{self, Messages, RequestBody};
 use crate::messages::{StatusRequest, StatusResponse};
 use crate::version::{Version, VersionError};
@@ -30,12 +34,50 @@ pub(crate) struct Endpoint {
     /// `https://host:port`.
     pub(crate) url: String,
     uri: Uri,
-    connector: Connector,
+    /// Where the certificates are, which may be renewed.
+    config: Arc<EtcdConfig>,
     /// Locked while connecting.
     connection: Mutex<Option<Sender>>,
+    suspicion: Suspicion,
+}
+
+/// Whether an endpoint is tried after the others. Clones share it.
+#[derive(Clone)]
+pub(crate) struct Suspicion {
     clock: Clock,
-    /// It is connecting, or could not be reached.
-    avoided_until: parking_lot::Mutex<Option<Instant>>,
+    state: Arc<parking_lot::Mutex<Suspected>>,
+}
+
+#[derive(Default)]
+struct Suspected {
+    /// It is connecting, could not be reached, or did not answer.
+    until: Option<Instant>,
+    /// Its connection must not be used any more.
+    needs_connection: bool,
+}
+
+impl Suspicion {
+    pub(crate) fn new(clock: Clock) -> Self {
+        Self { clock, state: Arc::default() }
+    }
+
+    /// It did not answer.
+    pub(crate) fn raise(&self) {
+        let until = Some(self.clock.instant() + AVOID);
+        *self.state.lock() = Suspected { until, needs_connection: true };
+    }
+
+    fn set(&self, duration: Option<Duration>) {
+        self.state.lock().until = duration.map(|duration| self.clock.instant() + duration);
+    }
+
+    fn is_active(&self) -> bool {
+        self.state.lock().until.is_some_and(|until| self.clock.instant() < until)
+    }
+
+    fn takes_connection(&self) -> bool {
+        std::mem::take(&mut self.state.lock().needs_connection)
+    }
 }
 
 /// What a member says about itself.
@@ -83,14 +125,17 @@ impl Unusable {
 }
 
 impl Endpoint {
-    pub(crate) fn new(url: String, uri: Uri, connector: Connector, clock: Clock) -> Self {
-        let (connection, avoided_until) = Default::default();
-        Self { url, uri, connector, connection, clock, avoided_until }
+    pub(crate) fn new(url: String, uri: Uri, config: Arc<EtcdConfig>, clock: Clock) -> Self {
+        Self { url, uri, config, connection: Mutex::default(), suspicion: Suspicion::new(clock) }
     }
 
     /// Returns whether other endpoints should be tried first.
     pub(crate) fn is_avoided(&self) -> bool {
-        self.avoided_until.lock().is_some_and(|until| self.clock.instant() < until)
+        self.suspicion.is_active()
+    }
+
+    pub(crate) fn suspicion(&self) -> &Suspicion {
+        &self.suspicion
     }
 
     /// Sends a request to an accepted member, connecting if necessary.
@@ -119,22 +164,26 @@ impl Endpoint {
         accept: &(dyn Fn(Member) -> Result<(), Unusable> + Sync),
     ) -> Result<Sender, Unusable> {
         let mut connection = self.connection.lock().await;
+        if self.suspicion.takes_connection() {
+            *connection = None;
+        }
         if let Some(sender) = connection.as_ref().filter(|sender| !sender.is_closed()) {
             return Ok(sender.clone());
         }
-        *self.avoided_until.lock() = Some(self.clock.instant() + CONNECT);
+        self.suspicion.set(Some(CONNECT));
         let connecting = tokio::time::timeout(CONNECT, self.connect()).await.unwrap_or_else(|_| {
             let why = format!("no connection within {} seconds", CONNECT.as_secs());
             Err(Unusable::Unreachable(why))
         });
         let connected = connecting.and_then(|(sender, member)| accept(member).map(|()| sender));
-        *self.avoided_until.lock() = connected.is_err().then(|| self.clock.instant() + AVOID);
+        self.suspicion.set(connected.is_err().then_some(AVOID));
         Ok(connection.insert(connected?).clone())
     }
 
     /// Connects, and asks the member who it is.
     async fn connect(&self) -> Result<(Sender, Member), Unusable> {
-        let stream = self.connector.clone().connect(self.uri.clone()).await;
+        let connector = self.connector().map_err(|why| Unusable::Unreachable(with_causes(&why)))?;
+        let stream = connector.connect(self.uri.clone()).await;
         let stream = stream.map_err(|why| Unusable::Unreachable(go_text(&why)))?;
         let handshake = Builder::new(TokioExecutor::new())
             .timer(TokioTimer::new())
@@ -157,6 +206,11 @@ impl Endpoint {
             return Err(Unusable::Unreachable("it is a learner, which does not serve reads".into()));
         }
         Ok((sender, Member { cluster, version }))
+    }
+
+    /// Reads the certificates, which may have been renewed since the last connection.
+    fn connector(&self) -> Result<Connector, crate::ConnectError> {
+        Ok(Connector::new(&self.config.tls()?, Arc::new(Tcp))?)
     }
 
     async fn status(&self, sender: Sender) -> Result<StatusResponse, Failure> {

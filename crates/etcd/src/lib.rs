@@ -6,6 +6,9 @@
 //!       └── reads go on with the next endpoint; writes do only if they were not sent ────────────────┘
 //! ```
 //!
+//! A read also asks the next endpoint if the first one is slow to answer, and takes the first answer: a member that is
+//! frozen keeps its connections open, and others should not wait for it.
+//!
 //! Invariants:
 //! - A write that may have reached etcd is never repeated.
 //! - All endpoints belong to the cluster that was found first.
@@ -28,8 +31,9 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
-use futures::FutureExt;
-use futures::future::{BoxFuture, join_all};
+use futures::future::BoxFuture;
+use futures::stream::FuturesUnordered;
+use futures::{FutureExt, StreamExt};
 use http::Uri;
 use parking_lot::Mutex;
 use prost::Message;
@@ -43,10 +47,13 @@ use tokio::sync::mpsc;
 
 use self::endpoint::{Endpoint, Failure, Member, Unusable};
 use self::messages::{CompactionRequest, Ignored, LeaseGrantRequest, LeaseGrantResponse};
-use self::watch::Responses;
+use self::watch::{Overdue, Responses};
 
 /// How long a call may take on one endpoint, without connecting.
 const CALL: Duration = Duration::from_secs(30);
+/// How long the answer to a read may take before the next endpoint is asked too: for one key, and for a page of many.
+const SLOW: Duration = Duration::from_secs(1);
+const SLOW_PAGE: Duration = Duration::from_secs(10);
 /// How long etcd is awaited at the start, and how often it is tried.
 const START: Duration = Duration::from_secs(20);
 const START_AGAIN: Duration = Duration::from_millis(500);
@@ -91,6 +98,7 @@ struct Inner {
     /// The ID of the cluster, once a member has told it.
     cluster: Mutex<Option<u64>>,
     has_reliable_progress: AtomicBool,
+    clock: Clock,
 }
 
 impl EtcdCluster {
@@ -111,10 +119,12 @@ impl EtcdCluster {
     }
 
     fn new(config: &EtcdConfig, clock: &Clock) -> Result<Self, ConnectError> {
-        let connector = Connector::new(&config.tls()?, Arc::new(Tcp))?;
+        // They are read again for each connection, but mistakes should be found at once.
+        Connector::new(&config.tls()?, Arc::new(Tcp))?;
+        let shared = Arc::new(config.clone());
         let endpoint = |server: &String| {
             let (url, uri) = parse(server).ok_or_else(|| ConnectError::Server(server.clone()))?;
-            Ok(Endpoint::new(url, uri, connector.clone(), clock.clone()))
+            Ok(Endpoint::new(url, uri, shared.clone(), clock.clone()))
         };
         let endpoints: Vec<_> = config.servers.iter().map(endpoint).collect::<Result<_, ConnectError>>()?;
         if endpoints.is_empty() {
@@ -122,7 +132,8 @@ impl EtcdCluster {
         }
         let (next, cluster) = (AtomicUsize::new(0), Mutex::default());
         let has_reliable_progress = AtomicBool::new(true);
-        Ok(Self(Arc::new(Inner { endpoints, next, cluster, has_reliable_progress })))
+        let clock = clock.clone();
+        Ok(Self(Arc::new(Inner { endpoints, next, cluster, has_reliable_progress, clock })))
     }
 }
 
@@ -177,20 +188,30 @@ impl Inner {
         Ok(())
     }
 
-    /// Connects to every endpoint that can be reached. Fails if there is none, or one cannot be used.
+    /// Connects to every endpoint that answers soon after the first one. Fails if none does, or one cannot be used.
     async fn check_all(&self) -> Result<(), EtcdError> {
         let check = |endpoint| self.call_on::<Ignored>(endpoint, "KV/Range", grpc::frame(&anything()));
-        let mut failures = Vec::new();
-        for result in join_all(self.endpoints.iter().map(check)).await {
-            match result {
-                Ok(_) => {}
-                Err(Failure { error: EtcdError::Unavailable(why), .. }) => failures.push(why),
-                Err(failure) => return Err(failure.error),
+        let mut checks: FuturesUnordered<_> = self.endpoints.iter().map(check).collect();
+        let (mut is_usable, mut failures) = (false, Vec::new());
+        loop {
+            let patience = async {
+                match is_usable {
+                    true => self.clock.sleep(SLOW).await,
+                    false => std::future::pending().await,
+                }
+            };
+            let checked = tokio::select! {
+                biased;
+                checked = checks.next() => checked,
+                () = patience => None,
+            };
+            match checked {
+                Some(Ok(_)) => is_usable = true,
+                Some(Err(Failure { error: EtcdError::Unavailable(why), .. })) => failures.push(why),
+                Some(Err(failure)) => return Err(failure.error),
+                None if is_usable => return Ok(()),
+                None => return Err(EtcdError::Unavailable(failures.join("; "))),
             }
-        }
-        match failures.len() < self.endpoints.len() {
-            true => Ok(()),
-            false => Err(EtcdError::Unavailable(failures.join("; "))),
         }
     }
 
@@ -215,6 +236,7 @@ impl Inner {
         match tokio::time::timeout(CALL, call).await {
             Ok(result) => result,
             Err(_) => {
+                endpoint.suspicion().raise();
                 let why = format!("etcd at {}: no response within {} seconds", endpoint.url, CALL.as_secs());
                 Err(Failure { error: EtcdError::Unavailable(why), is_unsent: false })
             }
@@ -240,14 +262,70 @@ impl Inner {
         Err(last)
     }
 
+    async fn ask<'e, T: Message + Default>(
+        &self,
+        endpoint: &'e Endpoint,
+        method: &str,
+        message: Bytes,
+    ) -> (&'e Endpoint, Result<T, Failure>) {
+        (endpoint, self.call_on(endpoint, method, message).await)
+    }
+
+    /// Calls a method that changes nothing. Asks the next endpoint if one fails, and also if it is slow.
+    async fn read<T: Message + Default>(
+        &self,
+        method: &str,
+        message: &impl Message,
+        slow: Duration,
+    ) -> Result<T, EtcdError> {
+        let message = grpc::frame(message);
+        let mut waiting = self.in_turn().into_iter();
+        let mut asked = Vec::new();
+        let mut calls = FuturesUnordered::new();
+        let mut last = EtcdError::Unavailable("there is no endpoint".into());
+        loop {
+            match waiting.next() {
+                Some(endpoint) => {
+                    asked.push(endpoint);
+                    calls.push(self.ask(endpoint, method, message.clone()));
+                }
+                None if calls.is_empty() => return Err(last),
+                None => {}
+            }
+            let patience = async {
+                match waiting.len() {
+                    0 => std::future::pending().await,
+                    _ => self.clock.sleep(slow).await,
+                }
+            };
+            let answered = tokio::select! {
+                biased;
+                answered = calls.next() => answered,
+                () = patience => None,
+            };
+            let Some((endpoint, result)) = answered else { continue };
+            asked.retain(|one| !std::ptr::eq(*one, endpoint));
+            match result {
+                Ok(response) => {
+                    // Those that were asked before have not answered for so long that this one has overtaken them.
+                    asked.iter().for_each(|slow| slow.suspicion().raise());
+                    return Ok(response);
+                }
+                Err(failure) if Repeat::Always.allows(&failure) => last = failure.error,
+                Err(failure) => return Err(failure.error),
+            }
+        }
+    }
+
     async fn watch(&self, request: WatchRequest) -> Result<EtcdWatch, EtcdError> {
         let mut last = EtcdError::Unavailable("there is no endpoint".into());
         for endpoint in self.in_turn() {
             match tokio::time::timeout(CALL, self.watch_on(endpoint, &request)).await {
                 Ok(Ok(watch)) => return Ok(watch),
-                Ok(Err(error @ EtcdError::Unavailable(_))) => last = error,
-                Ok(Err(error)) => return Err(error),
+                Ok(Err(failure)) if Repeat::Always.allows(&failure) => last = failure.error,
+                Ok(Err(failure)) => return Err(failure.error),
                 Err(_) => {
+                    endpoint.suspicion().raise();
                     let why = format!("etcd at {}: no watch within {} seconds", endpoint.url, CALL.as_secs());
                     last = EtcdError::Unavailable(why);
                 }
@@ -256,19 +334,22 @@ impl Inner {
         Err(last)
     }
 
-    async fn watch_on(&self, endpoint: &Endpoint, request: &WatchRequest) -> Result<EtcdWatch, EtcdError> {
+    async fn watch_on(&self, endpoint: &Endpoint, request: &WatchRequest) -> Result<EtcdWatch, Failure> {
         // One waiting request for progress is enough.
         let (progress, requested) = mpsc::channel(1);
+        let overdue = Overdue::new(self.clock.clone(), endpoint.suspicion().clone());
         let requested = Mutex::new(Some(requested));
         let accept = |member| self.accept(member);
         let has_progress = self.has_reliable_progress.load(Ordering::Acquire);
         let make = |url: &str| {
             let requested = requested.lock().take();
             let requested = requested.ok_or_else(|| EtcdError::Refused("a watch is sent once".into()))?;
-            grpc::request(url, "Watch/Watch", watch::body(request, has_progress, requested))
+            grpc::request(url, "Watch/Watch", watch::body(request, has_progress, requested, overdue.clone()))
         };
-        let messages = endpoint.send(&accept, make).await.map_err(|failure| failure.error)?;
-        Ok(EtcdWatch { responses: Responses::begin(messages).await?.stream(), progress })
+        let messages = endpoint.send(&accept, make).await?;
+        let responses = Responses::begin(messages, overdue.clone()).await;
+        let responses = responses.map_err(|error| Failure { error, is_unsent: false })?;
+        Ok(EtcdWatch { responses: responses.stream(), progress })
     }
 }
 
@@ -283,8 +364,9 @@ enum Repeat {
 
 impl Repeat {
     fn allows(self, failure: &Failure) -> bool {
+        // An endpoint that cannot be used, such as one of another cluster, says nothing about the others.
         let is_unavailable = matches!(failure.error, EtcdError::Unavailable(_));
-        is_unavailable && (matches!(self, Self::Always) || failure.is_unsent)
+        failure.is_unsent || is_unavailable && matches!(self, Self::Always)
     }
 }
 
@@ -296,7 +378,8 @@ fn anything() -> messages::RangeRequest {
 impl EtcdClient for EtcdCluster {
     fn range(&self, request: RangeRequest) -> BoxFuture<'_, Result<RangeResponse, EtcdError>> {
         async move {
-            let response = self.0.call("KV/Range", &convert::range(request), Repeat::Always).await?;
+            let slow = if request.end.is_some() { SLOW_PAGE } else { SLOW };
+            let response = self.0.read("KV/Range", &convert::range(request), slow).await?;
             Ok(convert::ranged(response))
         }
         .boxed()

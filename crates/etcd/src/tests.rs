@@ -1,6 +1,8 @@
 //! Which servers are accepted. They are played by tasks that know one method.
 
 use std::convert::Infallible;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Request, Response};
@@ -13,8 +15,9 @@ use setpoint_clock::Clock;
 use setpoint_store::etcd::{EtcdClient, EtcdError, RangeRequest};
 use tokio::net::TcpListener;
 
+use crate::endpoint::Failure;
 use crate::messages::{RangeResponse, ResponseHeader, StatusResponse};
-use crate::{ConnectError, EtcdCluster, EtcdConfig, grpc, parse};
+use crate::{ConnectError, EtcdCluster, EtcdConfig, Repeat, grpc, parse};
 
 #[test]
 fn servers_are_urls_with_a_port() {
@@ -31,23 +34,38 @@ fn servers_are_urls_with_a_port() {
 /// Starts a member of a cluster with a version. Returns its URL.
 async fn member(cluster_id: u64, version: &'static str) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port is free");
+    serve(listener, cluster_id, version, Arc::default())
+}
+
+/// Plays a member. While it is frozen, it answers no reads.
+fn serve(
+    listener: TcpListener,
+    cluster_id: u64,
+    version: &'static str,
+    is_frozen: Arc<AtomicBool>,
+) -> String {
     let url = format!("http://{}", listener.local_addr().expect("it listens"));
     tokio::spawn(async move {
         while let Ok((stream, _)) = listener.accept().await {
-            let answer = move |request: Request<Incoming>| async move {
-                let header = Some(ResponseHeader { cluster_id, revision: 7 });
-                let message = match request.uri().path() {
-                    "/etcdserverpb.Maintenance/Status" => {
-                        let version = version.to_owned();
-                        grpc::frame(&StatusResponse { header, version, is_learner: false })
-                    }
-                    _ => grpc::frame(&RangeResponse { header, ..RangeResponse::default() }),
-                };
-                let mut trailers = HeaderMap::new();
-                trailers.insert("grpc-status", HeaderValue::from_static("0"));
-                let frames =
-                    [Frame::data(message), Frame::trailers(trailers)].map(Ok::<Frame<Bytes>, Infallible>);
-                Ok::<_, Infallible>(Response::new(StreamBody::new(futures::stream::iter(frames))))
+            let is_frozen = is_frozen.clone();
+            let answer = move |request: Request<Incoming>| {
+                let is_frozen = is_frozen.clone();
+                async move {
+                    let header = Some(ResponseHeader { cluster_id, revision: 7 });
+                    let message = match request.uri().path() {
+                        "/etcdserverpb.Maintenance/Status" => {
+                            let version = version.to_owned();
+                            grpc::frame(&StatusResponse { header, version, is_learner: false })
+                        }
+                        _ if is_frozen.load(Ordering::Relaxed) => std::future::pending().await,
+                        _ => grpc::frame(&RangeResponse { header, ..RangeResponse::default() }),
+                    };
+                    let mut trailers = HeaderMap::new();
+                    trailers.insert("grpc-status", HeaderValue::from_static("0"));
+                    let frames =
+                        [Frame::data(message), Frame::trailers(trailers)].map(Ok::<Frame<Bytes>, Infallible>);
+                    Ok::<_, Infallible>(Response::new(StreamBody::new(futures::stream::iter(frames))))
+                }
             };
             let builder = hyper::server::conn::http2::Builder::new(TokioExecutor::new());
             tokio::spawn(builder.serve_connection(TokioIo::new(stream), service_fn(answer)));
@@ -90,6 +108,39 @@ async fn reads_go_on_without_a_member_that_cannot_be_reached() {
     let cluster = connect(&[gone, &one]).await.unwrap();
     for _ in 0..4 {
         assert_eq!(cluster.range(RangeRequest::default()).await.unwrap().revision, 7);
+    }
+}
+
+#[tokio::test]
+async fn a_member_that_is_frozen_delays_reads_once() {
+    let is_frozen = Arc::new(AtomicBool::new(false));
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port is free");
+    let frozen = serve(listener, 1, "3.6.0", is_frozen.clone());
+    let one = member(1, "3.6.0").await;
+    let cluster = connect(&[&frozen, &one]).await.unwrap();
+    is_frozen.store(true, Ordering::Relaxed);
+    let clock = Clock::system();
+    let began = clock.instant();
+    for _ in 0..6 {
+        assert_eq!(cluster.range(RangeRequest::default()).await.unwrap().revision, 7);
+    }
+    // Half of them would have waited for it.
+    assert!(clock.instant() < began + crate::SLOW * 2);
+}
+
+#[test]
+fn a_call_goes_on_with_another_endpoint_only_if_that_is_safe() {
+    let unavailable = || EtcdError::Unavailable("x".into());
+    let refused = || EtcdError::Refused("x".into());
+    for (error, is_unsent, read, write) in [
+        (unavailable(), true, true, true),
+        (unavailable(), false, true, false),
+        // The endpoint belongs to another cluster, or is too old.
+        (refused(), true, true, true),
+        (refused(), false, false, false),
+    ] {
+        let failure = Failure { error, is_unsent };
+        assert_eq!((Repeat::Always.allows(&failure), Repeat::IfUnsent.allows(&failure)), (read, write));
     }
 }
 

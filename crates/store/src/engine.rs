@@ -35,6 +35,9 @@ pub(crate) trait Engine: Send + Sync + 'static {
         std::future::ready(Ok(None))
     }
 
+    /// Whether other processes may write to the same records.
+    const IS_SHARED: bool = false;
+
     fn check_health(&self) -> impl Future<Output = Result<(), String>> + Send {
         std::future::ready(Ok(()))
     }
@@ -59,6 +62,10 @@ impl<E: Engine> Store for E {
 
     fn latest(&self) -> BoxFuture<'_, Result<Option<Revision>, Error>> {
         self.read_at().boxed()
+    }
+
+    fn is_shared(&self) -> bool {
+        E::IS_SHARED
     }
 
     fn health(&self) -> BoxFuture<'_, Result<(), String>> {

@@ -32,7 +32,10 @@ use std::time::Duration;
 use futures::future::BoxFuture;
 use jiff::Timestamp;
 
-pub use durable::{Disk, DiskFile, DurableOptions, DurableStore, OpenError};
+pub use durable::{
+    Contents, Disk, DiskFile, DurableOptions, DurableStore, OpenError, SnapshotError, SnapshotInfo,
+    check_snapshot, read_contents, restore_snapshot, save_snapshot, write_contents,
+};
 pub use history::Limits;
 pub use inset::{InlineBytes, Inset, Part, Text};
 pub use key::{Key, Range, Resource};
@@ -143,6 +146,11 @@ pub trait Store: Send + Sync + 'static {
     /// are always up to date.
     fn latest(&self) -> BoxFuture<'_, Result<Option<Revision>, Error>> {
         Box::pin(std::future::ready(Ok(None)))
+    }
+
+    /// Returns whether other processes may write to the same records.
+    fn is_shared(&self) -> bool {
+        false
     }
 
     /// Returns why reads and writes do not work at the moment, if they do not.

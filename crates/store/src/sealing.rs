@@ -152,6 +152,8 @@ pub(crate) fn path_of(key: &Key) -> String {
 fn resource_of(key: &Key) -> GroupResource {
     match key.resource.as_str().split_once('/') {
         Some((group, resource)) => GroupResource::new(group, resource),
+        // As in v1.34, the node ports in use are encrypted like services.
+        None if key.resource.as_str() == "ranges" => GroupResource::new("", "services"),
         None => GroupResource::new("", key.resource.as_str()),
     }
 }

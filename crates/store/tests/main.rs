@@ -13,3 +13,4 @@ mod forks;
 mod kill;
 mod model;
 mod on_etcd;
+mod snapshots;

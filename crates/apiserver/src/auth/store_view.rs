@@ -2,6 +2,9 @@
 //!
 //! A view follows the store's history. A request first brings it up to the newest revision, so an acknowledged write
 //! applies to the next request. It is created on first use.
+//!
+//! A view never does without a record that cannot be read: a webhook or a policy would silently stop to apply. Until the
+//! record can be read, is replaced or removed, using the view is an error.
 
 use std::sync::Arc;
 
@@ -52,7 +55,10 @@ impl<V: View> StoreView<V> {
         }
         drop(fed);
         let mut slot = self.fed.write();
-        slot.as_mut()?.catch_up().ok()?;
+        if slot.as_mut()?.catch_up().is_err() {
+            // It has passed over what it could not apply.
+            *slot = None;
+        }
         RwLockReadGuard::try_map(RwLockWriteGuard::downgrade(slot), Option::as_ref).ok()
     }
 }
@@ -84,7 +90,8 @@ impl<V: View> SyncedView<V> {
         !self.watches.iter().any(|(_, watch)| watch.has_unread())
     }
 
-    /// Applies pending events; fails if the history no longer reaches back far enough.
+    /// Applies pending events; fails if the view has to be loaded again, because the history no longer reaches back far
+    /// enough or has a record that cannot be read.
     fn catch_up(&mut self) -> Result<(), WatchError> {
         for (source, watch) in &mut self.watches {
             loop {
@@ -94,7 +101,11 @@ impl<V: View> SyncedView<V> {
                     Err(behind) => return Err(behind),
                 };
                 for event in events {
-                    self.view.apply(*source, &event.record, event.kind != EventKind::Deleted);
+                    let is_there = event.kind != EventKind::Deleted;
+                    if is_there && event.record.unreadable().is_some() {
+                        return Err(WatchError::FellBehind { seen: watch.revision() });
+                    }
+                    self.view.apply(*source, &event.record, is_there);
                 }
             }
         }

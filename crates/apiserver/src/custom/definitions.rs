@@ -1,14 +1,14 @@
 //! Processes stored CRDs: maintains their status and serves their kinds. CRDs being deleted are handed to the
 //! clean-up, which removes their objects in the background ([`finish`]).
 //!
-//! CRDs are processed after every write to one, before the response is sent, and again during periodic maintenance;
-//! processing is idempotent. A CRD is decoded once per change, and only the parts its status depends on are kept.
+//! CRDs are processed after every write to one, before the response is sent, when another server has written one, and again
+//! during periodic maintenance; processing is idempotent. A CRD is decoded once per change, and only the parts its status depends on are kept.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use serde_json::Value;
-use setpoint_store::{Change, Error, Expect, Record, Revision, Write};
+use setpoint_store::{Change, Error, Expect, Record, Resource, Revision, Watch, WatchError, Write};
 use tokio::sync::Mutex;
 use tokio_util::sync::CancellationToken;
 
@@ -27,6 +27,7 @@ use crate::status::Status;
 /// Writing a CRD may free names that another one waits for, which in turn may free more. Every round makes progress on
 /// at least one CRD, so this suffices for that many that wait for each other.
 const MAX_ROUNDS: usize = 64;
+const RESOURCE: &str = "apiextensions.k8s.io/customresourcedefinitions";
 
 /// The known state of the stored CRDs.
 #[derive(Default)]
@@ -50,6 +51,33 @@ pub(super) struct TerminatingDefinitions {
     /// The kind `CustomResourceDefinition`.
     pub(super) served: Arc<Served>,
     pub(super) records: Vec<Arc<Record>>,
+}
+
+/// Notices CRDs that other servers have written.
+#[derive(Default)]
+pub(crate) struct DefinitionChanges(Option<Watch>);
+
+impl DefinitionChanges {
+    /// Waits until CRDs may have changed. Never returns for a server that is alone. Cancel-safe.
+    pub(crate) async fn next(&mut self, server: &Server) {
+        if !server.store.is_shared() {
+            return std::future::pending().await;
+        }
+        let Some(watch) = &mut self.0 else {
+            let range = Resource::new(RESOURCE).all();
+            match server.store.watch(range, server.store.revision()) {
+                // Something may have changed before.
+                Ok(watch) => self.0 = Some(watch),
+                Err(_) => std::future::pending().await,
+            }
+            return;
+        };
+        match watch.next().await {
+            Ok(_) => {}
+            Err(WatchError::FellBehind { .. }) => self.0 = None,
+            Err(WatchError::Closed) => std::future::pending().await,
+        }
+    }
 }
 
 /// A CRD as read at a revision.

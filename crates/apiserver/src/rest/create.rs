@@ -4,7 +4,7 @@ use http::{Response, StatusCode};
 use serde_json::Value;
 use setpoint_store::{Change, Error, Expect, Write};
 
-use super::{Call, Outcome, ownership, respond, size};
+use super::{ATTEMPTS, Call, Outcome, ownership, respond, size};
 use crate::admission::{Operation, Review};
 use crate::apply::ManagedFields;
 use crate::body::Body;
@@ -13,7 +13,7 @@ use crate::facts::Facts;
 use crate::json::{Json, JsonMut};
 use crate::metadata;
 use crate::options::{OptionsOf, WriteOptions};
-use crate::services::Reservation;
+use crate::services::Claim;
 use crate::status::{Named, Status};
 
 /// How many generated names to try before reporting a conflict.
@@ -104,16 +104,38 @@ fn generated_name(call: &Call<'_>, prefix: &str) -> String {
     format!("{}{}", &prefix[..end], call.server.rng.suffix(SUFFIX_LENGTH))
 }
 
+/// Stores an object under its name. If another server was faster to claim what was chosen for it, chooses again.
 async fn insert_named(
     call: &Call<'_>,
-    mut object: Value,
+    object: Value,
     fields: ManagedFields,
     options: &WriteOptions,
     is_generated: bool,
 ) -> Result<Outcome, Status> {
+    if !call.server.claims_for(call.served) {
+        let stored = attempt(call, object, &fields, options, is_generated).await?;
+        return stored.ok_or_else(|| Status::internal("an object without claims was claimed for"));
+    }
+    for at in 0..ATTEMPTS {
+        call.check_retry(at)?;
+        if let Some(stored) = attempt(call, object.clone(), &fields, options, is_generated).await? {
+            return Ok(stored);
+        }
+    }
+    Err(Status::internal("failed to allocate a serviceIP: other servers keep taking what was chosen"))
+}
+
+/// Attempts to store an object. `None`: another server was faster to claim what was chosen.
+async fn attempt(
+    call: &Call<'_>,
+    mut object: Value,
+    fields: &ManagedFields,
+    options: &WriteOptions,
+    is_generated: bool,
+) -> Result<Option<Outcome>, Status> {
     let (strategy, semantics) = (&*call.served.kind.strategy, &call.served.kind.semantics);
     metadata::fill_system_fields(&mut object, call.server.rng.uid(), call.now);
-    let reservation = reserve(call, &mut object)?;
+    let claim = choose(call, &mut object).await?;
     semantics.prepare_for_create(&mut object);
     strategy.prepare_for_create(&mut object);
     strategy.stamp(&mut object, None, call.user, call.now);
@@ -126,7 +148,7 @@ async fn insert_named(
     }
     strategy.canonicalize(&mut object);
     let name = object_name(&object);
-    let review = review(call, options, name.clone()).with_fields(&fields, &ManagedFields::default());
+    let review = review(call, options, name.clone()).with_fields(fields, &ManagedFields::default());
     review.check(Some(&object), None).await?;
     refuse_version(&object)?;
     object.object_mut("metadata").unset("resourceVersion");
@@ -142,23 +164,24 @@ async fn insert_named(
     if options.dry_run {
         return match call.server.store.get(&key, None).await.map_err(|why| call.server.refusal(why))? {
             Some(current) => Err(taken(Error::Conflict { current: Some(current) })),
-            None => Ok(Outcome::Unstored(call.as_if_stored(object, &fields).await?)),
+            None => Ok(Some(Outcome::Unstored(call.as_if_stored(object, fields).await?))),
         };
     }
-    let payload = size::encode(call, &object, &fields).await?;
-    reservation.record(call.server, &object).await?;
+    let payload = size::encode(call, &object, fields).await?;
+    if !claim.make(call.server, &object).await? {
+        return Ok(None);
+    }
     let ttl = strategy.time_to_live(&object, call.now);
     let change = Change::Put { payload, ttl };
     let write = Write { key, expect: Expect::Absent, change };
     match call.server.store.commit(write).await {
         Ok(record) => {
-            reservation.keep(call.server, &object).await;
-            call.server.observe(call.served, &object);
+            claim.keep(call.server, &object).await;
             call.server.convert_in_background(call.served, &record);
-            Ok(Outcome::Stored(record))
+            Ok(Some(Outcome::Stored(record)))
         }
         Err(why) => {
-            reservation.give_up(call.server, &object).await;
+            claim.give_up_after(call.server, &object, &why).await;
             Err(taken(why))
         }
     }
@@ -171,10 +194,23 @@ pub(crate) fn normalize(call: &Call<'_>, object: &mut Value) {
     }
 }
 
-fn reserve(call: &Call<'_>, object: &mut Value) -> Result<Reservation, Status> {
-    match call.server.reserve(call.served) {
-        Some(reserve) => reserve.for_create(object),
-        None => Ok(Reservation::nothing()),
+async fn choose(call: &Call<'_>, object: &mut Value) -> Result<Claim, Status> {
+    if !call.server.claims_for(call.served) {
+        return Ok(Claim::default());
+    }
+    let services = &call.server.services;
+    if !call.server.store.is_shared() {
+        return services.for_create(call.server, object).await;
+    }
+    let before = object.clone();
+    match services.for_create(call.server, object).await {
+        Ok(claim) => Ok(claim),
+        // What is in the way may be gone, on another server.
+        Err(_) => {
+            call.latest().await?;
+            *object = before;
+            services.for_create(call.server, object).await
+        }
     }
 }
 

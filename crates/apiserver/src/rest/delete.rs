@@ -20,7 +20,6 @@ use crate::metadata::{self, FOREGROUND, ORPHAN};
 use crate::options::{DeleteOptions, Propagation};
 use crate::registry::Served;
 use crate::server::Server;
-use crate::services;
 use crate::status::{Named, Status};
 use crate::strategy::DefaultPropagation;
 
@@ -199,18 +198,10 @@ async fn take_out(
     }
 }
 
-/// Releases the IP addresses and ports of a removed Service, and deletes its IPAddress objects.
+/// Frees the IP addresses and ports of a removed Service.
 pub(crate) async fn release_allocations(server: &Server, served: &Served, object: &Value) {
-    if let Some(reserve) = server.reserve(served) {
-        services::delete_addresses(server, &reserve.addresses(object), object).await;
-        reserve.release(object);
-    }
-}
-
-/// Releases the IP addresses and ports of a removed Service in memory.
-pub(crate) fn release(server: &Server, served: &Served, object: &Value) {
-    if let Some(reserve) = server.reserve(served) {
-        reserve.release(object);
+    if server.claims_for(served) {
+        server.services.release(server, object).await;
     }
 }
 

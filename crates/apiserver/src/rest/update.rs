@@ -18,7 +18,7 @@ use crate::kind::{Subresource, Verb};
 use crate::metadata;
 use crate::options::{OptionsOf, WriteOptions};
 use crate::request::ResourceTarget;
-use crate::services::Reservation;
+use crate::services::Claim;
 use crate::status::{Named, Status};
 use crate::strategy::NameRule;
 
@@ -237,7 +237,7 @@ async fn change(
     create::warn_of_repeated_owners(call, &mut new, true);
     metadata::normalize_namespace(&mut new, call.namespace)?;
     default_resource_version(call, name, &mut new, record)?;
-    let reservation = reserve(call, &mut new, &old)?;
+    let claim = choose(call, &mut new, &old).await?;
     prepare(call, &mut new, &old);
     let tolerated = validate(call, &new, &old)?;
     let strategy = &*call.served.kind.strategy;
@@ -253,11 +253,16 @@ async fn change(
     if options.dry_run {
         return store(call, options, new, &fields, record).await;
     }
-    reservation.record(call.server, &new).await?;
+    if !claim.make(call.server, &old).await? {
+        // Another server was faster. What it has taken is not chosen again.
+        return Ok(Err(Some(record.clone())));
+    }
     let outcome = store(call, options, new, &fields, record).await;
     match &outcome {
-        Ok(Ok(_)) => reservation.keep(call.server, &old).await,
-        _ => reservation.give_up(call.server, &old).await,
+        Ok(Ok(_)) => claim.keep(call.server, &old).await,
+        Ok(Err(_)) => claim.give_up(call.server, &old).await,
+        // It may be stored. If not, the repair frees what was claimed.
+        Err(_) => {}
     }
     outcome
 }
@@ -285,10 +290,10 @@ fn default_resource_version(
     if version == current { Ok(()) } else { Err(Status::conflict(call.served.named(), name, MODIFIED)) }
 }
 
-fn reserve(call: &Call<'_>, new: &mut Value, old: &Value) -> Result<Reservation, Status> {
-    match call.server.reserve(call.served) {
-        Some(reserve) if call.subresource.is_none() => reserve.for_update(new, old),
-        _ => Ok(Reservation::nothing()),
+async fn choose(call: &Call<'_>, new: &mut Value, old: &Value) -> Result<Claim, Status> {
+    match call.server.claims_for(call.served) && call.subresource.is_none() {
+        true => call.server.services.for_update(call.server, new, old).await,
+        false => Ok(Claim::default()),
     }
 }
 
@@ -383,7 +388,6 @@ pub(crate) async fn store(
     let write = Write { key: record.key.clone(), expect, change: Change::Put { payload, ttl } };
     match call.server.store.commit(write).await {
         Ok(record) => {
-            call.server.observe(call.served, &new);
             call.server.convert_in_background(call.served, &record);
             Ok(Ok(Outcome::Stored(record)))
         }

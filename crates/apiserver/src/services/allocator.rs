@@ -1,175 +1,204 @@
-//! Allocates cluster IPs and node ports.
+//! Chooses cluster IPs and node ports for services. Nothing is written: see [`Claim`].
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use parking_lot::Mutex;
 use serde_json::Value;
 use setpoint_clock::Rng;
+use setpoint_store::Store;
 
-use super::addresses::Stacks;
-use super::pool::{Pool, Span, Unavailable};
+use super::claim::Claim;
+use super::families;
+use super::in_use::InUse;
+use super::node_ports::NodePorts;
 use super::range::{self, Family};
-use super::{Allocator, Reservation, families};
+use super::repair::Leaks;
+use super::span::{Span, Unavailable};
+use crate::auth::store_view::StoreView;
 use crate::field::{Errors, Path};
 use crate::json::{Json, JsonMut};
-use crate::server::StartError;
+use crate::server::{Server, StartError};
 use crate::status::{Named, Status};
 
-/// Allocates addresses from one range, or one range per family, and ports.
-pub(super) struct ServiceAllocator {
-    /// The configured families, the primary one first.
-    families: Vec<Family>,
+/// Chooses addresses from one range, or one range per family and those of ServiceCIDRs, and ports.
+pub(crate) struct ServiceAllocator {
+    /// The configured ranges, the primary one first.
+    own: Vec<(Family, Span)>,
     rng: Rng,
-    ports: (u16, u16),
-    pools: Arc<Mutex<Pools>>,
+    in_use: StoreView<InUse>,
+    pub(super) node_ports: NodePorts,
+    pub(super) leaks: Leaks,
 }
 
-/// Tracks the addresses that IPAddresses mark as in use.
-pub(super) struct AddressTracker(Arc<Mutex<Pools>>);
-
-/// Tracks the ranges that ServiceCIDRs add.
-pub(super) struct RangeTracker(Arc<Mutex<Pools>>);
-
-#[derive(Debug)]
-struct Pools {
-    addresses: Stacks,
-    ports: Pool,
+/// What is chosen for one write.
+struct Choice<'a> {
+    in_use: &'a InUse,
+    own: &'a [(Family, Span)],
+    /// The range of ports, and those that are taken, including the chosen ones.
+    range: Span,
+    ports: BTreeSet<u128>,
+    rng: &'a Rng,
+    claim: Claim,
 }
 
-/// The allocations of a write, and what it releases once stored.
-#[derive(Default)]
-struct Taken {
-    addresses: Vec<IpAddr>,
-    ports: Vec<u128>,
-    freed_addresses: Vec<IpAddr>,
-    freed_ports: Vec<u128>,
-}
-
-/// Builds the allocator and the trackers of addresses and ranges.
-pub(super) fn reserves(
-    cidr: &str,
-    ports: (u16, u16),
-    rng: Rng,
-) -> Result<(ServiceAllocator, AddressTracker, RangeTracker), StartError> {
-    let ranges = range::parse_all(cidr)?;
-    let families = ranges.iter().map(|(family, _)| *family).collect();
-    let (first, last) = (u128::from(ports.0), u128::from(ports.1));
-    let reserved_count = range::reserved_count(last.saturating_sub(first) + 1, 16, 128, 32);
-    let pools =
-        Pools { addresses: Stacks::new(&ranges), ports: Pool::new(Span { first, last, reserved_count }) };
-    let pools = Arc::new(Mutex::new(pools));
-    let services = ServiceAllocator { families, rng, ports, pools: pools.clone() };
-    Ok((services, AddressTracker(pools.clone()), RangeTracker(pools)))
-}
-
-impl Allocator for AddressTracker {
-    fn stored_as(&self) -> &'static str {
-        "networking.k8s.io/ipaddresses"
+impl Choice<'_> {
+    fn take_address(&mut self, address: IpAddr) -> Result<(), Unavailable> {
+        self.in_use.check(self.own, address)?;
+        self.claim.addresses.push(address);
+        Ok(())
     }
 
-    fn note(&self, address: &Value) {
-        if let Ok(address) = address.at("metadata").text("name").parse() {
-            self.0.lock().addresses.note(address);
+    fn take_any_address(&mut self, family: Family) -> Result<IpAddr, Unavailable> {
+        let address = self.in_use.any_free(self.own, family, self.rng)?;
+        self.claim.addresses.push(address);
+        Ok(address)
+    }
+
+    fn take_port(&mut self, port: u128) -> Result<(), Unavailable> {
+        if !self.range.contains(port) {
+            return Err(Unavailable::OutOfRange);
         }
-    }
-
-    fn observe(&self, address: &Value) {
-        self.note(address);
-    }
-
-    fn release(&self, address: &Value) {
-        if let Ok(address) = address.at("metadata").text("name").parse() {
-            self.0.lock().addresses.release(address);
+        if !self.ports.insert(port) {
+            return Err(Unavailable::Taken);
         }
-    }
-}
-
-impl Allocator for RangeTracker {
-    fn stored_as(&self) -> &'static str {
-        "networking.k8s.io/servicecidrs"
+        self.claim.ports.push(port);
+        Ok(())
     }
 
-    fn note(&self, range: &Value) {
-        self.0.lock().addresses.note_ranges(range);
-    }
-
-    fn observe(&self, range: &Value) {
-        self.note(range);
-    }
-
-    fn release(&self, range: &Value) {
-        self.0.lock().addresses.forget_ranges(range);
+    fn take_any_port(&mut self) -> Result<u128, Unavailable> {
+        let port = self.range.any_free(|from| self.ports.range(from..).copied(), self.rng);
+        let port = port.ok_or(Unavailable::Full)?;
+        self.ports.insert(port);
+        self.claim.ports.push(port);
+        Ok(port)
     }
 }
 
 impl ServiceAllocator {
-    /// Runs an allocation; if it fails, releases what it has allocated so far.
-    fn transact(
-        &self,
-        allocate: impl FnOnce(&mut Pools, &mut Taken) -> Result<(), Status>,
-    ) -> Result<Reservation, Status> {
-        let mut taken = Taken::default();
-        let mut pools = self.pools.lock();
-        if let Err(status) = allocate(&mut pools, &mut taken) {
-            pools.return_to_pools(&taken.addresses, &taken.ports);
-            return Err(status);
-        }
-        drop(pools);
-        let (undo, finish) = (self.pools.clone(), self.pools.clone());
-        let (addresses, ports) = (taken.addresses, taken.ports);
-        let (freed_addresses, freed_ports) = (taken.freed_addresses, taken.freed_ports);
-        let (gained, lost) = (addresses.clone(), freed_addresses.clone());
-        let reservation = Reservation::new(
-            move || undo.lock().return_to_pools(&addresses, &ports),
-            move || finish.lock().return_to_pools(&freed_addresses, &freed_ports),
-        );
-        Ok(reservation.of_addresses(gained, lost))
+    pub(crate) fn new(
+        cidrs: &str,
+        ports: (u16, u16),
+        store: &Arc<dyn Store>,
+        rng: Rng,
+    ) -> Result<Self, StartError> {
+        let own = range::parse_all(cidrs)?;
+        let in_use = StoreView::new(store.clone());
+        Ok(Self { own, rng, in_use, node_ports: NodePorts::new(ports), leaks: Leaks::default() })
     }
 
-    fn take_addresses(
+    fn families(&self) -> Vec<Family> {
+        self.own.iter().map(|(family, _)| *family).collect()
+    }
+
+    /// Looks at what is in use, as far as this server has seen it.
+    pub(super) async fn look<T>(&self, server: &Server, look: impl FnOnce(&InUse) -> T) -> Result<T, Status> {
+        self.in_use.with(look).await.map_err(|why| server.refusal(why))
+    }
+
+    /// Frees what a removed service had.
+    pub(crate) async fn release(&self, server: &Server, service: &Value) {
+        let claim = Claim::freed(addresses_of(service).collect(), ports_of(service).collect());
+        claim.keep(server, service).await;
+    }
+
+    async fn choose(
         &self,
-        pools: &mut Pools,
-        taken: &mut Taken,
-        service: &mut Value,
-    ) -> Result<(), Status> {
+        server: &Server,
+        with_ports: bool,
+        choose: impl FnOnce(&mut Choice<'_>) -> Result<(), Status>,
+    ) -> Result<Claim, Status> {
+        let stored = if with_ports { self.node_ports.stored(server).await? } else { None };
+        let range = self.node_ports.span();
+        self.look(server, |in_use| {
+            let mut ports = stored.unwrap_or_default();
+            if with_ports {
+                ports.extend(in_use.ports());
+            }
+            let (claim, own, rng) = (Claim::default(), &*self.own, &self.rng);
+            let mut choice = Choice { in_use, own, range, ports, rng, claim };
+            choose(&mut choice)?;
+            Ok(choice.claim)
+        })
+        .await?
+    }
+
+    /// Chooses what a new service needs.
+    pub(crate) async fn for_create(&self, server: &Server, service: &mut Value) -> Result<Claim, Status> {
+        families::normalize_cluster_ips(service, None);
+        if has_cluster_ip(service.at("spec")) && !families::is_well_formed(service.at("spec")) {
+            return Ok(Claim::default());
+        }
+        families::set_families(service, None, &self.families())?;
+        let spec = service.at("spec");
+        let (uses_ports, needs_health) = (uses_node_ports(spec), needs_health_port(spec));
+        self.choose(server, uses_ports || needs_health, |choice| {
+            self.take_addresses(choice, service)?;
+            if uses_ports {
+                self.take_node_ports(choice, service)?;
+            }
+            if needs_health {
+                self.take_health_port(choice, service)?;
+            }
+            Ok(())
+        })
+        .await
+    }
+
+    /// Chooses what a changed service needs, and what is free once it is stored.
+    pub(crate) async fn for_update(
+        &self,
+        server: &Server,
+        new: &mut Value,
+        old: &Value,
+    ) -> Result<Claim, Status> {
+        carry_over(new, old);
+        families::normalize_cluster_ips(new, Some(old));
+        if !has_cluster_ip(new.at("spec")) {
+            // Meaningless for an external name.
+            new.object_mut("spec").unset("internalTrafficPolicy");
+        } else if !families::is_well_formed(new.at("spec")) {
+            return Ok(Claim::default());
+        }
+        families::set_families(new, Some(old), &self.families())?;
+        let spec = new.at("spec");
+        let with_ports = uses_node_ports(spec) || needs_health_port(spec);
+        self.choose(server, with_ports, |choice| {
+            self.update_addresses(choice, new, old)?;
+            self.update_ports(choice, new, old)
+        })
+        .await
+    }
+
+    fn take_addresses(&self, choice: &mut Choice<'_>, service: &mut Value) -> Result<(), Status> {
         let spec = service.at("spec");
         if !has_cluster_ip(spec) || is_headless(spec) {
             return Ok(());
         }
         for at in 0..spec.list("ipFamilies").len() {
-            self.take_address(pools, taken, service, at)?;
+            self.take_address(choice, service, at)?;
         }
         Ok(())
     }
 
     /// Allocates an address of one of the service's families: the requested one, or any.
-    fn take_address(
-        &self,
-        pools: &mut Pools,
-        taken: &mut Taken,
-        service: &mut Value,
-        at: usize,
-    ) -> Result<(), Status> {
+    fn take_address(&self, choice: &mut Choice<'_>, service: &mut Value, at: usize) -> Result<(), Status> {
         let spec = service.at("spec");
         let Some(family) = spec.list("ipFamilies").get(at).and_then(Family::named) else { return Ok(()) };
         let mut addresses = spec.list("clusterIPs").to_vec();
         addresses.resize(addresses.len().max(at + 1), "".into());
         let wanted = addresses[at].as_str().unwrap_or("").to_owned();
         let address = match wanted.as_str() {
-            "" => pools
-                .addresses
-                .take_any(family, &self.rng)
+            "" => choice
+                .take_any_address(family)
                 .map_err(|_| Status::internal("failed to allocate a serviceIP: range is full"))?,
             wanted => {
                 let Ok(address) = wanted.parse::<IpAddr>() else { return Ok(()) };
-                let taking = pools.addresses.take(address);
+                let taking = choice.take_address(address);
                 taking.map_err(|why| refuse_address(service, addresses.clone(), wanted, why))?;
                 address
             }
         };
-        taken.addresses.push(address);
         addresses[at] = address.to_string().into();
         let spec = service.object_mut("spec");
         spec.set("clusterIP", addresses[0].clone());
@@ -177,35 +206,27 @@ impl ServiceAllocator {
         Ok(())
     }
 
-    fn take_port(&self, pools: &mut Pools, taken: &mut Taken, port: i64) -> Result<(), String> {
+    fn take_port(&self, choice: &mut Choice<'_>, port: i64) -> Result<(), String> {
         let number = u128::try_from(port).unwrap_or(0);
-        pools.ports.take(number).map_err(|why| match why {
+        choice.take_port(number).map_err(|why| match why {
             Unavailable::OutOfRange => format!(
-                "provided port is not in the valid range. The range of valid ports is {}-{}",
-                self.ports.0, self.ports.1
+                "provided port is not in the valid range. The range of valid ports is {}",
+                self.node_ports.range()
             ),
             Unavailable::Taken => "provided port is already allocated".into(),
             Unavailable::Full => "range is full".into(),
-        })?;
-        taken.ports.push(number);
-        Ok(())
+        })
     }
 
-    fn take_any_port(&self, pools: &mut Pools, taken: &mut Taken) -> Result<i64, Status> {
-        let number = pools.ports.take_any(&self.rng);
+    fn take_any_port(&self, choice: &mut Choice<'_>) -> Result<i64, Status> {
+        let number = choice.take_any_port();
         let number = number.map_err(|_| Status::internal("failed to allocate a nodePort: range is full"))?;
-        taken.ports.push(number);
         Ok(number as i64)
     }
 
     /// Allocates a node port for each port. Ports with the same number (TCP and UDP) share one unless the client says
     /// otherwise.
-    fn take_node_ports(
-        &self,
-        pools: &mut Pools,
-        taken: &mut Taken,
-        service: &mut Value,
-    ) -> Result<(), Status> {
+    fn take_node_ports(&self, choice: &mut Choice<'_>, service: &mut Value) -> Result<(), Status> {
         let mut ports = service.at("spec").list("ports").to_vec();
         let mut shared: BTreeMap<i64, i64> = BTreeMap::new();
         let mut requested: BTreeMap<i64, i64> = BTreeMap::new();
@@ -221,18 +242,18 @@ impl ServiceAllocator {
                 None => {
                     let node_port = match requested.get(&port).copied() {
                         Some(number) => {
-                            let taking = self.take_port(pools, taken, number);
+                            let taking = self.take_port(choice, number);
                             taking.map_err(|why| refuse_port(service, at, number, why))?;
                             number
                         }
-                        None => self.take_any_port(pools, taken)?,
+                        None => self.take_any_port(choice)?,
                     };
                     shared.insert(port, node_port);
                     node_port
                 }
                 Some(node_port) if wanted == 0 || wanted == node_port => node_port,
                 Some(_) => {
-                    let taking = self.take_port(pools, taken, wanted);
+                    let taking = self.take_port(choice, wanted);
                     taking.map_err(|why| refuse_port(service, at, wanted, why))?;
                     wanted
                 }
@@ -243,78 +264,62 @@ impl ServiceAllocator {
         Ok(())
     }
 
-    fn take_health_port(
-        &self,
-        pools: &mut Pools,
-        taken: &mut Taken,
-        service: &mut Value,
-    ) -> Result<(), Status> {
+    fn take_health_port(&self, choice: &mut Choice<'_>, service: &mut Value) -> Result<(), Status> {
         let wanted = service.at("spec").count("healthCheckNodePort");
         if wanted != 0 {
-            let taking = self.take_port(pools, taken, wanted);
+            let taking = self.take_port(choice, wanted);
             return taking.map_err(|why| {
                 Status::internal(format_args!(
                     "failed to allocate requested HealthCheck NodePort {wanted}: {why}"
                 ))
             });
         }
-        let port = self.take_any_port(pools, taken)?;
+        let port = self.take_any_port(choice)?;
         service.object_mut("spec").set("healthCheckNodePort", port);
         Ok(())
     }
 
-    fn update_addresses(
-        &self,
-        pools: &mut Pools,
-        taken: &mut Taken,
-        new: &mut Value,
-        old: &Value,
-    ) -> Result<(), Status> {
+    fn update_addresses(&self, choice: &mut Choice<'_>, new: &mut Value, old: &Value) -> Result<(), Status> {
         let (had, has) = (has_cluster_ip(old.at("spec")), has_cluster_ip(new.at("spec")));
         if has && families::stays_dual(new.at("spec"), old.at("spec")) {
             return Ok(());
         }
         if !had && has {
-            return self.take_addresses(pools, taken, new);
+            return self.take_addresses(choice, new);
         }
         if is_headless(old.at("spec")) {
             return Ok(());
         }
         if had && !has {
-            taken.freed_addresses.extend(addresses_of(old));
+            choice.claim.freed_addresses.extend(addresses_of(old));
             return Ok(());
         }
         let families = |service: &Value| service.at("spec").list("ipFamilies").len();
         match (families(old), families(new)) {
-            (1, 2) => self.take_address(pools, taken, new, 1),
+            (1, 2) => self.take_address(choice, new, 1),
             (2, 1) => {
-                taken.freed_addresses.extend(addresses_of(old).nth(1));
+                choice.claim.freed_addresses.extend(addresses_of(old).nth(1));
                 Ok(())
             }
             _ => Ok(()),
         }
     }
 
-    fn update_ports(
-        &self,
-        pools: &mut Pools,
-        taken: &mut Taken,
-        new: &mut Value,
-        old: &Value,
-    ) -> Result<(), Status> {
+    fn update_ports(&self, choice: &mut Choice<'_>, new: &mut Value, old: &Value) -> Result<(), Status> {
         let held: BTreeSet<i64> = node_ports_of(old).collect();
         if uses_node_ports(new.at("spec")) {
-            self.take_changed_node_ports(pools, taken, new, &held)?;
+            self.take_changed_node_ports(choice, new, &held)?;
             let kept: BTreeSet<i64> = node_ports_of(new).collect();
-            taken
+            choice
+                .claim
                 .freed_ports
                 .extend(held.iter().filter(|port| !kept.contains(port)).map(|port| *port as u128));
         } else if uses_node_ports(old.at("spec")) {
-            taken.freed_ports.extend(held.iter().map(|port| *port as u128));
+            choice.claim.freed_ports.extend(held.iter().map(|port| *port as u128));
         }
         match (needs_health_port(old.at("spec")), needs_health_port(new.at("spec"))) {
-            (false, true) => self.take_health_port(pools, taken, new)?,
-            (true, false) => taken.freed_ports.extend(health_port_of(old)),
+            (false, true) => self.take_health_port(choice, new)?,
+            (true, false) => choice.claim.freed_ports.extend(health_port_of(old)),
             _ => {}
         }
         Ok(())
@@ -322,8 +327,7 @@ impl ServiceAllocator {
 
     fn take_changed_node_ports(
         &self,
-        pools: &mut Pools,
-        taken: &mut Taken,
+        choice: &mut Choice<'_>,
         new: &mut Value,
         held: &BTreeSet<i64>,
     ) -> Result<(), Status> {
@@ -335,11 +339,11 @@ impl ServiceAllocator {
                 continue;
             }
             let node_port = if wanted == 0 {
-                self.take_any_port(pools, taken)?
+                self.take_any_port(choice)?
             } else {
-                let is_held = held.contains(&wanted) || taken.ports.contains(&(wanted as u128));
+                let is_held = held.contains(&wanted) || choice.claim.ports.contains(&(wanted as u128));
                 if !is_held {
-                    let taking = self.take_port(pools, taken, wanted);
+                    let taking = self.take_port(choice, wanted);
                     taking.map_err(|why| refuse_port(new, at, wanted, why))?;
                 }
                 wanted
@@ -352,78 +356,6 @@ impl ServiceAllocator {
         }
         new.object_mut("spec").set("ports", ports);
         Ok(())
-    }
-}
-
-impl Allocator for ServiceAllocator {
-    fn stored_as(&self) -> &'static str {
-        "services"
-    }
-
-    fn note(&self, service: &Value) {
-        let mut pools = self.pools.lock();
-        for address in addresses_of(service) {
-            // Services that already share an address keep it.
-            pools.addresses.note(address);
-        }
-        for port in ports_of(service) {
-            let _ = pools.ports.take(port);
-        }
-    }
-
-    fn for_create(&self, service: &mut Value) -> Result<Reservation, Status> {
-        families::normalize_cluster_ips(service, None);
-        if has_cluster_ip(service.at("spec")) && !families::is_well_formed(service.at("spec")) {
-            return Ok(Reservation::nothing());
-        }
-        families::set_families(service, None, &self.families)?;
-        self.transact(|pools, taken| {
-            self.take_addresses(pools, taken, service)?;
-            if uses_node_ports(service.at("spec")) {
-                self.take_node_ports(pools, taken, service)?;
-            }
-            if needs_health_port(service.at("spec")) {
-                self.take_health_port(pools, taken, service)?;
-            }
-            Ok(())
-        })
-    }
-
-    fn for_update(&self, new: &mut Value, old: &Value) -> Result<Reservation, Status> {
-        carry_over(new, old);
-        families::normalize_cluster_ips(new, Some(old));
-        if !has_cluster_ip(new.at("spec")) {
-            // Meaningless for an external name.
-            new.object_mut("spec").unset("internalTrafficPolicy");
-        } else if !families::is_well_formed(new.at("spec")) {
-            return Ok(Reservation::nothing());
-        }
-        families::set_families(new, Some(old), &self.families)?;
-        self.transact(|pools, taken| {
-            self.update_addresses(pools, taken, new, old)?;
-            self.update_ports(pools, taken, new, old)
-        })
-    }
-
-    fn addresses(&self, service: &Value) -> Vec<IpAddr> {
-        addresses_of(service).collect()
-    }
-
-    fn release(&self, service: &Value) {
-        let addresses: Vec<IpAddr> = addresses_of(service).collect();
-        let ports: Vec<u128> = ports_of(service).collect();
-        self.pools.lock().return_to_pools(&addresses, &ports);
-    }
-}
-
-impl Pools {
-    fn return_to_pools(&mut self, addresses: &[IpAddr], ports: &[u128]) {
-        for address in addresses {
-            self.addresses.release(*address);
-        }
-        for port in ports {
-            self.ports.release(*port);
-        }
     }
 }
 
@@ -511,7 +443,7 @@ fn health_port_of(service: &Value) -> Option<u128> {
     (needs_health_port(spec) && port > 0).then_some(port as u128)
 }
 
-fn ports_of(service: &Value) -> impl Iterator<Item = u128> {
+pub(super) fn ports_of(service: &Value) -> impl Iterator<Item = u128> {
     node_ports_of(service).map(|port| port as u128).chain(health_port_of(service))
 }
 

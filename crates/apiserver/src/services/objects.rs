@@ -3,11 +3,11 @@
 use std::net::IpAddr;
 
 use serde_json::{Value, json};
-use setpoint_store::{Change, Expect, ListOptions, Write};
+use setpoint_store::{Change, Error, Expect, Write};
 
 use super::range::Family;
 use crate::json::Json;
-use crate::registry::{Gvr, Served};
+use crate::registry::Gvr;
 use crate::rest::internal_write;
 use crate::server::Server;
 use crate::status::Status;
@@ -16,7 +16,7 @@ const MANAGED_BY: &str = "ipaddress.kubernetes.io/managed-by";
 const FAMILY: &str = "ipaddress.kubernetes.io/ip-family";
 const ALLOCATOR: &str = "ipallocator.k8s.io";
 
-fn kind() -> Gvr {
+pub(super) fn kind() -> Gvr {
     Gvr::new("networking.k8s.io", "v1", "ipaddresses")
 }
 
@@ -35,76 +35,55 @@ fn object(address: IpAddr, service: &Value) -> Value {
     })
 }
 
-/// Creates the IPAddress of a service's address, unless it already exists for that service.
-pub(crate) async fn record(server: &Server, address: IpAddr, service: &Value) -> Result<(), Status> {
-    let Ok(served) = server.served(&kind()) else { return Ok(()) };
-    let key = served.key(None, &address.to_string());
-    if server.store.get(&key, None).await.map_err(|why| server.refusal(why))?.is_some() {
-        return Ok(());
+/// Creates the IPAddress of a service's address. Returns whether the service has it now: another one may have been
+/// faster.
+pub(super) async fn create(server: &Server, address: IpAddr, service: &Value) -> Result<bool, Status> {
+    let Ok(served) = server.served(&kind()) else { return Ok(true) };
+    match internal_write::insert(server, &served, object(address, service)).await {
+        Ok(()) => return Ok(true),
+        Err(why) if why.code != 409 => return Err(why),
+        Err(_) => {}
     }
-    internal_write::insert(server, &served, object(address, service)).await
+    let (key, at) = (served.key(None, &address.to_string()), server.store.latest().await);
+    let at = at.map_err(|why| server.refusal(why))?;
+    let found = server.store.get(&key, at).await.map_err(|why| server.refusal(why))?;
+    // Left by an earlier attempt to create the same service.
+    Ok(match found {
+        Some(found) => parent(&served.decode_bare(&found)?).as_deref() == Some(&*path_of(service)),
+        None => false,
+    })
 }
 
 /// Deletes the IPAddress, if it belongs to the service.
-pub(crate) async fn delete_addresses(
-    server: &Server,
-    address: IpAddr,
-    service: &Value,
-) -> Result<(), Status> {
+pub(super) async fn delete(server: &Server, address: IpAddr, service: &Value) -> Result<(), Status> {
     let Ok(served) = server.served(&kind()) else { return Ok(()) };
     let key = served.key(None, &address.to_string());
     let found = server.store.get(&key, None).await.map_err(|why| server.refusal(why))?;
     let Some(found) = found else { return Ok(()) };
-    if parent(&served.decode_bare(&found)?) != of_service(service) {
+    if parent(&served.decode_bare(&found)?).as_deref() != Some(&*path_of(service)) {
         return Ok(());
     }
     let expect = Expect::Revision(found.modified);
     match server.store.commit(Write { key, expect, change: Change::Delete }).await {
         // Another writer was faster.
-        Ok(_) | Err(setpoint_store::Error::Conflict { .. }) => Ok(()),
+        Ok(_) | Err(Error::Conflict { .. }) => Ok(()),
         Err(why) => Err(server.refusal(why)),
     }
 }
 
-fn parent(address: &Value) -> Option<(String, String)> {
+/// Returns the path of the service that an IPAddress belongs to.
+pub(super) fn parent(address: &Value) -> Option<String> {
     let parent = address.at("spec").at("parentRef");
     let is_service = parent.text("group").is_empty() && parent.text("resource") == "services";
-    is_service.then(|| (parent.text("namespace").to_owned(), parent.text("name").to_owned()))
+    is_service.then(|| format!("{}/{}", parent.text("namespace"), parent.text("name")))
 }
 
-fn of_service(service: &Value) -> Option<(String, String)> {
+/// Returns whether the servers manage an IPAddress.
+pub(super) fn is_managed(address: &Value) -> bool {
+    address.at("metadata").at("labels").text(MANAGED_BY) == ALLOCATOR
+}
+
+fn path_of(service: &Value) -> String {
     let metadata = service.at("metadata");
-    Some((metadata.text("namespace").to_owned(), metadata.text("name").to_owned()))
-}
-
-/// Makes the IPAddresses match the services: a server that stopped between the two writes leaves one too many, and an
-/// older version leaves none.
-pub(crate) async fn repair(server: &Server) -> Result<(), Status> {
-    let Ok(addresses) = server.served(&kind()) else { return Ok(()) };
-    let services = server.served(&Gvr::new("", "v1", "services"))?;
-    let mut held = Vec::new();
-    for service in all(server, &services).await? {
-        for address in super::addresses_of(&service) {
-            record(server, address, &service).await?;
-            held.push(address.to_string());
-        }
-    }
-    for address in all(server, &addresses).await? {
-        let metadata = address.at("metadata");
-        let is_ours = metadata.at("labels").text(MANAGED_BY) == ALLOCATOR;
-        let orphan = metadata.text("name").parse::<IpAddr>().ok();
-        let orphan = orphan.filter(|_| is_ours && !held.iter().any(|held| held == metadata.text("name")));
-        if let (Some(orphan), Some((namespace, name))) = (orphan, parent(&address)) {
-            let service = json!({"metadata": {"namespace": namespace, "name": name}});
-            delete_addresses(server, orphan, &service).await?;
-            crate::rest::delete::release(server, &addresses, &address);
-        }
-    }
-    Ok(())
-}
-
-async fn all(server: &Server, served: &Served) -> Result<Vec<Value>, Status> {
-    let page = server.store.list(&served.resource.all(), ListOptions::default()).await;
-    let page = page.map_err(|why| server.refusal(why))?;
-    page.records.iter().map(|record| served.decode_bare(record)).collect()
+    format!("{}/{}", metadata.text("namespace"), metadata.text("name"))
 }

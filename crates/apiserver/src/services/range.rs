@@ -4,7 +4,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use serde_json::Value;
 
-use super::pool::Span;
+use super::span::Span;
 use crate::server::StartError;
 
 /// An IP family, with its API name.

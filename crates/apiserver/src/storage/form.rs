@@ -40,6 +40,8 @@ pub(super) struct Form {
     media_type: StorageMediaType,
     /// Where its objects are, such as `services/specs/`.
     path: String,
+    /// How many names lead from there to an object.
+    depth: usize,
 }
 
 /// What a stored object says it is.
@@ -62,7 +64,16 @@ impl Form {
         let group_version = (group.to_owned(), version.to_owned());
         let is_json = JSON_GROUPS.contains(&group);
         let media_type = if is_json { StorageMediaType::Json } else { media_type };
-        Self { group_version, media_type, path, served }
+        let depth = match kind.scope {
+            Scope::Namespaced => 2,
+            Scope::Cluster => 1,
+        };
+        Self { group_version, media_type, path, depth, served }
+    }
+
+    /// Returns the same form for objects that are not served, and by name only.
+    pub(super) fn at(self, place: &str) -> Self {
+        Self { path: format!("{place}/"), depth: 1, ..self }
     }
 
     /// Whether its kind is stored as another one.
@@ -76,11 +87,7 @@ impl Form {
 
     /// Returns whether an object of this kind may be at this path.
     pub(super) fn has_object_at(&self, path: &str) -> bool {
-        let parts = match self.served.kind.scope {
-            Scope::Namespaced => 2,
-            Scope::Cluster => 1,
-        };
-        path.split('/').count() == parts && path.split('/').all(|part| !part.is_empty())
+        path.split('/').count() == self.depth && path.split('/').all(|part| !part.is_empty())
     }
 
     fn api_version(&self) -> String {

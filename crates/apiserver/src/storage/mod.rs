@@ -5,7 +5,11 @@
 //!  definitions       JSON, in apiextensions.k8s.io/v1beta1     /registry/apiextensions.k8s.io/…
 //!  API services      JSON                                      /registry/apiregistration.k8s.io/…
 //!  custom resources  JSON                                      /registry/GROUP/RESOURCE/[NAMESPACE/]NAME
+//!  node ports        like built-in kinds                       /registry/ranges/servicenodeports
+//!  API servers       Endpoints, like built-in kinds            /registry/masterleases/ADDRESS
 //! ```
+//!
+//! The last two are not objects of the API: only the servers themselves use them.
 //!
 //! Invariants:
 //! - An object is written in the version in which v1.34 stores its kind. Every form and version that v1.34 may have
@@ -15,6 +19,7 @@
 
 mod definition;
 mod form;
+mod range;
 
 use std::collections::BTreeMap;
 
@@ -28,8 +33,21 @@ use crate::codec::stored_custom;
 use crate::json::Json;
 use crate::kind::Kind;
 use crate::registry::{Registry, UnknownSchema};
+use crate::schema::protobuf::is_marked;
 
 use self::form::Form;
+pub(crate) use self::range::RangeAllocation;
+
+/// The resource of the numbers in use. There is one: node ports.
+pub(crate) const RANGES: &str = "ranges";
+const NODE_PORTS: &str = "servicenodeports";
+/// The resource of the addresses of API servers: an Endpoints object each, by address.
+pub(crate) const MASTER_LEASES: &str = "masterleases";
+
+/// Returns the key of the node ports in use.
+pub(crate) fn node_ports() -> Key {
+    Resource::new(RANGES).key(NODE_PORTS)
+}
 
 /// How objects of built-in kinds are stored (`--storage-media-type`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -55,6 +73,7 @@ pub struct StorageCodec {
     forms: BTreeMap<Resource, Form>,
     /// The resources by their path, such as `services/specs/`.
     by_path: BTreeMap<String, Resource>,
+    media_type: StorageMediaType,
 }
 
 impl StorageCodec {
@@ -71,8 +90,12 @@ impl StorageCodec {
                 forms.insert(served.resource.clone(), Form::new(served.clone(), media_type));
             }
         }
+        if let Some(served) = registry.resource("", "v1", "endpoints") {
+            let form = Form::new(served.clone(), media_type).at(MASTER_LEASES);
+            forms.insert(Resource::new(MASTER_LEASES), form);
+        }
         let by_path = forms.iter().map(|(resource, form)| (form.path().to_owned(), resource.clone()));
-        Ok(Self { by_path: by_path.collect(), forms })
+        Ok(Self { by_path: by_path.collect(), forms, media_type })
     }
 
     /// Returns the built-in resource at a path, and the rest of the path.
@@ -95,6 +118,9 @@ impl Codec for StorageCodec {
             let form = self.forms.get(resource)?;
             return form.has_object_at(rest).then(|| resource.key(rest));
         }
+        if path.split_once('/') == Some((RANGES, NODE_PORTS)) {
+            return Some(node_ports());
+        }
         // The group of a custom resource is a domain.
         let (group, rest) = path.split_once('/').filter(|(group, _)| group.contains('.'))?;
         let (resource, object) = rest.split_once('/')?;
@@ -105,6 +131,7 @@ impl Codec for StorageCodec {
     fn encode(&self, key: &Key, payload: &Payload) -> Result<Bytes, String> {
         match self.forms.get(&key.resource) {
             Some(form) => form.encode(payload),
+            None if key.resource.as_str() == RANGES => range::encode(payload, self.media_type),
             None => Ok(line(&payload.whole())),
         }
     }
@@ -112,6 +139,10 @@ impl Codec for StorageCodec {
     fn decode(&self, key: &Key, stored: &[u8]) -> Result<Decoded, String> {
         match self.forms.get(&key.resource) {
             Some(form) => form.decode(stored),
+            None if key.resource.as_str() == RANGES => {
+                let is_current = is_marked(stored) == (self.media_type == StorageMediaType::Protobuf);
+                range::decode(stored).map(|payload| Decoded { payload, is_current })
+            }
             None => custom(stored),
         }
     }

@@ -62,6 +62,8 @@ fn objects_are_where_v1_34_stores_them() {
             "apiextensions.k8s.io/customresourcedefinitions/a.b.c",
         ),
         ("apiregistration.k8s.io/apiservices", "v1.a.b", "apiregistration.k8s.io/apiservices/v1.a.b"),
+        ("ranges", "servicenodeports", "ranges/servicenodeports"),
+        ("masterleases", "10.0.0.1", "masterleases/10.0.0.1"),
         ("bears.example/pandas", "ns/a", "bears.example/pandas/ns/a"),
         ("bears.example/caves", "a", "bears.example/caves/a"),
     ] {
@@ -81,8 +83,12 @@ fn other_keys_are_unknown() {
         "pods/a",
         "pods/ns/a/b",
         "namespaces/ns/a",
-        "ranges/servicenodeports",
-        "masterleases/10.0.0.1",
+        "ranges/serviceips",
+        "ranges/servicenodeports/a",
+        "masterleases",
+        "masterleases/",
+        "masterleases/a/b",
+        "peerserverleases/a",
         "services/a/b/c",
         "services/specs/ns",
         "bears.example/pandas",
@@ -314,4 +320,34 @@ fn what_is_not_understood_is_an_error() {
         let error = codec.decode(&key(resource, "ns/a"), stored).err().expect("it is an error");
         assert!(error.starts_with(expected), "{error}");
     }
+}
+
+#[test]
+fn the_records_of_the_servers_themselves_are_those_of_v1_34() {
+    let key = super::node_ports();
+    // Written by kube-apiserver v1.34: empty metadata takes ten fields.
+    let metadata = b"\x0a\x00\x12\x00\x1a\x00\x22\x00\x2a\x00\x32\x00\x38\x00\x42\x00";
+    let message = [&b"\x0a\x10"[..], metadata, b"\x12\x0b30000-32767\x1a\x02\x01\x80"].concat();
+    let theirs = crate::schema::protobuf::write::envelope("v1", "RangeAllocation", &message);
+    let allocation = super::RangeAllocation { range: "30000-32767".into(), bitmap: vec![1, 0x80] };
+    for media_type in [StorageMediaType::Protobuf, StorageMediaType::Json] {
+        let codec = codec_of(media_type);
+        let decoded = codec.decode(&key, &theirs).unwrap();
+        assert_eq!(decoded.is_current, media_type == StorageMediaType::Protobuf);
+        assert_eq!(super::RangeAllocation::read(&decoded.payload.bytes), Ok(allocation.clone()));
+        let ours = codec.encode(&key, &decoded.payload).unwrap();
+        assert_eq!(is_marked(&ours), media_type == StorageMediaType::Protobuf);
+        let again = codec.decode(&key, &ours).unwrap();
+        assert!(again.is_current && again.payload.bytes == decoded.payload.bytes);
+        for stored in [&b""[..], b"{}", b"k8s\0\x0a", &theirs[..20]] {
+            assert!(codec.decode(&key, stored).is_err(), "{stored:?}");
+        }
+    }
+    let codec = codec();
+    let lease = Resource::new(super::MASTER_LEASES).key("10.0.0.1");
+    let endpoints = br#"{"kind":"Endpoints","apiVersion":"v1","metadata":{"generation":3},"subsets":[{"addresses":[{"ip":"10.0.0.1"}]}]}"#;
+    let decoded = codec.decode(&lease, endpoints).unwrap();
+    let stored = codec.encode(&lease, &decoded.payload).unwrap();
+    assert_eq!(stated(&stored), Ok(("v1".to_owned(), "Endpoints".to_owned())));
+    assert_eq!(codec.decode(&lease, &stored).unwrap().payload.bytes, decoded.payload.bytes);
 }

@@ -49,6 +49,7 @@ mod reviews;
 mod roles;
 mod security;
 mod services;
+mod shared_store;
 mod streams;
 mod subresources;
 mod system_objects;

@@ -46,8 +46,21 @@ impl Checkpoint {
         slice: usize,
         sealing: &Sealing,
     ) -> io::Result<Self> {
-        let records = indexes.iter().map(|index| index.len() as u64).sum();
         let name = file_name(FileKind::Checkpoint, generation);
+        Self::begin_named(disk, name, generation, revision, indexes, slice, sealing)
+    }
+
+    /// Like [`begin`](Self::begin), under another name.
+    pub(crate) fn begin_named(
+        disk: &Arc<dyn Disk>,
+        name: Arc<str>,
+        generation: u64,
+        revision: Revision,
+        indexes: Vec<Index>,
+        slice: usize,
+        sealing: &Sealing,
+    ) -> io::Result<Self> {
+        let records = indexes.iter().map(|index| index.len() as u64).sum();
         let mut file = disk.create(&format!("{name}{UNFINISHED}"))?;
         let header =
             FileHeader { version: VERSION, kind: FileKind::Checkpoint, generation, revision, records };

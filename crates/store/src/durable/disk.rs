@@ -56,6 +56,11 @@ impl Directory {
         private::tighten(path, is_store_file)?;
         Ok(Self { path: path.to_owned() })
     }
+
+    /// Uses a directory as it is.
+    pub(crate) fn existing(path: &Path) -> Self {
+        Self { path: path.to_owned() }
+    }
 }
 
 impl Disk for Directory {

@@ -34,6 +34,7 @@ mod lock;
 mod log;
 mod queue;
 mod recovery;
+mod snapshot;
 mod writer;
 
 use std::io;
@@ -54,6 +55,10 @@ pub use self::disk::{Disk, DiskFile};
 use self::lock::DirectoryLock;
 use self::queue::{BatchWait, Queue, Reply};
 use self::recovery::{Recovered, recover};
+pub use self::snapshot::{
+    Contents, SnapshotError, SnapshotInfo, check_snapshot, read_contents, restore_snapshot, save_snapshot,
+    write_contents,
+};
 use self::writer::Writer;
 use crate::core::Core;
 use crate::decide::{decide, removal};

@@ -36,20 +36,7 @@ pub(crate) fn recover(
 ) -> Result<Recovered, OpenError> {
     let files = Files::on(disk).map_err(|source| OpenError::io("list the data directory", source))?;
     files.remove_unfinished(disk).map_err(|source| OpenError::io("remove unfinished files", source))?;
-    let mut recovery = Recovery {
-        disk,
-        state: State::new(limits),
-        revision: EMPTY,
-        last_resource: None,
-        sealing,
-        growth: Growth {
-            at_least: checkpoint_after,
-            checkpoint: 0,
-            older_logs: 0,
-            not_before: 0,
-            is_plain: false,
-        },
-    };
+    let mut recovery = Recovery::new(disk, limits, checkpoint_after, sealing);
     let generation = recovery.load_newest_checkpoint(&files)?;
     let log = recovery.replay_logs(&files, generation)?;
     Files::remove_before(disk, generation)
@@ -57,6 +44,18 @@ pub(crate) fn recover(
     let Recovery { mut state, revision, growth, .. } = recovery;
     state.start_at(revision);
     Ok(Recovered { state, log, growth })
+}
+
+/// Reads the state without changing anything: what follows an unfinished write is left to its writer. Values are as they
+/// are stored.
+pub(crate) fn read_only(disk: &Arc<dyn Disk>, files: &Files) -> Result<State, OpenError> {
+    let sealing = Sealing::default();
+    let mut recovery = Recovery::new(disk, Limits::default(), 0, &sealing);
+    let generation = recovery.load_newest_checkpoint(files)?;
+    recovery.read_logs(files, generation)?;
+    let Recovery { mut state, revision, .. } = recovery;
+    state.start_at(revision);
+    Ok(state)
 }
 
 struct Recovery<'a> {
@@ -68,7 +67,19 @@ struct Recovery<'a> {
     growth: Growth,
 }
 
-impl Recovery<'_> {
+impl<'a> Recovery<'a> {
+    fn new(disk: &'a Arc<dyn Disk>, limits: Limits, checkpoint_after: u64, sealing: &'a Sealing) -> Self {
+        let growth = Growth {
+            at_least: checkpoint_after,
+            checkpoint: 0,
+            older_logs: 0,
+            not_before: 0,
+            is_plain: false,
+        };
+        let state = State::new(limits);
+        Self { disk, state, revision: EMPTY, last_resource: None, sealing, growth }
+    }
+
     /// Loads the newest checkpoint and returns its generation, or 1 if there is none.
     fn load_newest_checkpoint(&mut self, files: &Files) -> Result<u64, OpenError> {
         let Some(generation) = files.checkpoints.last().copied() else { return Ok(1) };
@@ -99,9 +110,9 @@ impl Recovery<'_> {
         Some(records)
     }
 
-    /// Replays the logs from `generation` on and opens the last one.
-    fn replay_logs(&mut self, files: &Files, generation: u64) -> Result<Log, OpenError> {
-        let mut open = None;
+    /// Replays the logs from `generation` on. Returns the last one.
+    fn read_logs(&mut self, files: &Files, generation: u64) -> Result<Option<(u64, Replayed)>, OpenError> {
+        let mut open: Option<(u64, Replayed)> = None;
         for (expected, found) in (generation..).zip(files.logs.range(generation..).copied()) {
             if found != expected {
                 let what = format!("the log of generation {expected} is missing");
@@ -113,6 +124,12 @@ impl Recovery<'_> {
                 open = Some((found, replayed));
             }
         }
+        Ok(open)
+    }
+
+    /// Replays the logs from `generation` on and opens the last one.
+    fn replay_logs(&mut self, files: &Files, generation: u64) -> Result<Log, OpenError> {
+        let open = self.read_logs(files, generation)?;
         let log = match open {
             // A log is only continued in its own format version: an older version of this program would misread newer
             // records.
@@ -194,22 +211,22 @@ struct Replayed {
 }
 
 /// A frame's body, and where the frame starts.
-struct Frame {
-    bytes: Vec<u8>,
+pub(crate) struct Frame {
+    pub(crate) bytes: Vec<u8>,
     offset: u64,
 }
 
 /// A reader of a file, frame by frame. `offset` stays at the first invalid frame.
-struct FrameReader<'a> {
+pub(crate) struct FrameReader<'a> {
     disk: &'a Arc<dyn Disk>,
-    name: Arc<str>,
+    pub(crate) name: Arc<str>,
     input: BufReader<Box<dyn Read + Send>>,
-    header: Result<FileHeader, HeaderError>,
-    offset: u64,
+    pub(crate) header: Result<FileHeader, HeaderError>,
+    pub(crate) offset: u64,
 }
 
 impl<'a> FrameReader<'a> {
-    fn open(disk: &'a Arc<dyn Disk>, name: &Arc<str>) -> Result<Self, OpenError> {
+    pub(crate) fn open(disk: &'a Arc<dyn Disk>, name: &Arc<str>) -> Result<Self, OpenError> {
         let failed = |source| OpenError::io(format!("read {name}"), source);
         let mut input = BufReader::with_capacity(READ_BUFFER, disk.read(name).map_err(failed)?);
         let header = read_up_to(&mut input, FILE_HEADER).map_err(failed)?;
@@ -218,7 +235,7 @@ impl<'a> FrameReader<'a> {
     }
 
     /// Returns the next frame, or what is wrong with it. `None` at the end.
-    fn next_frame(&mut self) -> Result<Option<Result<Frame, &'static str>>, OpenError> {
+    pub(crate) fn next_frame(&mut self) -> Result<Option<Result<Frame, &'static str>>, OpenError> {
         let header = self.read(FRAME_HEADER)?;
         if header.is_empty() {
             return Ok(None);
@@ -258,11 +275,11 @@ impl<'a> FrameReader<'a> {
         Ok(contains_frame(&rest))
     }
 
-    fn damaged(&self, what: impl Into<String>) -> OpenError {
+    pub(crate) fn damaged(&self, what: impl Into<String>) -> OpenError {
         OpenError::damaged(&self.name, self.offset, what)
     }
 
-    fn header_error(&self, error: HeaderError) -> OpenError {
+    pub(crate) fn header_error(&self, error: HeaderError) -> OpenError {
         match error {
             HeaderError::Newer(found) => {
                 OpenError::Newer { file: self.name.to_string(), found, supported: VERSION }

@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
-use super::Shared;
 use super::client::{Compare, EtcdError, KeyValue, Op, Txn, TxnResponse};
 use super::keyspace::StoredValue;
 use super::pending::Registered;
+use super::{PROGRESS_EVERY, Shared, check_not_restored};
 use crate::decide::removal;
 use crate::{Change, Error, Expect, Key, Payload, Record, Revision, Write};
 
@@ -47,7 +47,9 @@ impl Shared {
         };
         // Before the transaction is sent, because the watch may report it before the transaction's response arrives.
         let pending = self.pending.add(place.clone(), value);
+        let seen = self.core.revision();
         let response = self.transact(&place, current.as_ref(), &prepared).await?;
+        check_not_restored(seen, response.revision)?;
         match response.succeeded {
             true => self.confirmed(&key, current.as_ref(), prepared, &pending, response.revision).await,
             false => Err(Error::Conflict { current: self.found(key, response.found).await }),
@@ -128,11 +130,16 @@ impl Shared {
             }
             tokio::select! {
                 biased;
-                () = changed => {}
-                () = self.clock.sleep_until(deadline) => return Err(Error::Unavailable(format!(
-                    "etcd has stored the write at revision {revision}, but its watch has not reported it"
-                ))),
+                () = changed => continue,
+                () = self.clock.sleep(PROGRESS_EVERY) => {}
             }
+            if self.clock.instant() >= deadline {
+                return Err(Error::Unavailable(format!(
+                    "etcd has stored the write at revision {revision}, but its watch has not reported it"
+                )));
+            }
+            // A watch that does not answer is started again.
+            self.request_progress();
         }
         Ok(match (prepared, current) {
             (Prepared::Delete, Some(current)) => removal(current, revision).record,

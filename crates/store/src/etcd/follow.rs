@@ -6,10 +6,10 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures::StreamExt;
 
-use super::Shared;
 use super::client::{EtcdClient, EtcdError, KeyValue, WatchEvent, WatchRequest, WatchResponse};
 use super::keyspace::Keyspace;
 use super::load::{Pages, Unknown};
+use super::{Shared, check_not_restored};
 use crate::core::State;
 use crate::decide::removal;
 use crate::watcher_group::PendingWakes;
@@ -134,8 +134,14 @@ impl Shared {
             true => self.keyspace.all(),
             false => (Bytes::from_static(b"\0"), Bytes::from_static(b"\0")),
         };
+        // etcd would accept a watch from the future, and report nothing until it is there.
+        self.newest().await?;
         let from = self.core.revision() + 1;
         let mut watch = self.client.watch(WatchRequest { key, end, from }).await?;
+        if self.client.features().reliable_progress != reliable_progress {
+            let why = "a member of etcd has an older version, so the watch is started again";
+            return Err(EtcdError::Unavailable(why.into()).into());
+        }
         if self.trouble.lock().take().is_some() {
             tracing::info!(from, "the watch of etcd continues");
         }
@@ -218,12 +224,7 @@ impl Shared {
         let mut unknown = Unknown::default();
         let state = load(&*self.client, &self.keyspace, self.limits, &mut unknown).await?;
         let (seen, newest) = (self.core.revision(), state.revision);
-        if newest < seen {
-            return Err(EtcdError::Refused(format!(
-                "etcd is at revision {newest}, but was at {seen} before: it was restored from a backup, or is \
-                 another cluster. Restart this server to start from what etcd has now"
-            )));
-        }
+        check_not_restored(seen, newest)?;
         *self.unknown.lock() = unknown;
         let _forgotten = self.core.change(|current, wakes| current.replace(state, wakes));
         self.pending.wake_all();

@@ -109,7 +109,8 @@ impl Keyspace {
                 let (created, modified) = (kv.created, kv.modified);
                 let (stamp_at, inset_at, inset) = (None, None, Inset::default());
                 let head = Head { key, created, modified, expires: None, stamp_at, inset_at, inset };
-                Record::restore_sealed(head, kv.value.clone(), reason)
+                // A copy, because it would keep the whole response alive.
+                Record::restore_sealed(head, Bytes::copy_from_slice(&kv.value), reason)
             }
         }
     }

@@ -17,6 +17,8 @@
 //!   of etcd is lost, the outcome is unknown, and the write fails with [`Error::Unavailable`]; it is never sent twice.
 //! - All changes of one etcd revision become visible together, and no watch reports a revision it has not read to its
 //!   end.
+//! - The revision never goes back. If etcd's does, because it was restored from a backup, everything fails with that
+//!   explanation, until the server is restarted.
 //! - If the cache cannot follow any more, because etcd has compacted what comes next, it is loaded anew. Its watchers
 //!   are cut off, since what they missed is unknown.
 //!
@@ -33,6 +35,7 @@ mod fresh;
 mod keyspace;
 mod lease;
 mod load;
+mod migrate;
 mod model;
 mod past;
 mod pending;
@@ -59,6 +62,7 @@ use self::keyspace::Keyspace;
 pub use self::keyspace::{Codec, Decoded, storage_path};
 use self::lease::Leases;
 use self::load::Unknown;
+pub use self::migrate::{EtcdRecords, MigrateError};
 pub use self::model::EtcdModel;
 use self::pending::PendingWrites;
 use crate::core::Core;
@@ -76,6 +80,17 @@ const CACHE_WAIT: Duration = Duration::from_secs(3);
 const FIRST_PROGRESS: Duration = Duration::from_millis(10);
 /// How often progress is requested while a read waits, as in v1.34.
 const PROGRESS_EVERY: Duration = Duration::from_millis(100);
+
+/// Fails if etcd is at an earlier revision than one that was seen before it was asked.
+fn check_not_restored(seen: Revision, newest: Revision) -> Result<(), EtcdError> {
+    if newest >= seen {
+        return Ok(());
+    }
+    Err(EtcdError::Unavailable(format!(
+        "etcd is at revision {newest}, but was at {seen} before: it was restored from a backup, or is another cluster. \
+         Restart this server to start from what etcd has now"
+    )))
+}
 
 /// The settings of a store on etcd.
 #[derive(Clone, Debug)]
@@ -199,6 +214,13 @@ impl Shared {
         }
     }
 
+    /// Returns etcd's newest revision, as of some moment during this call.
+    async fn newest(&self) -> Result<Revision, EtcdError> {
+        let seen = self.core.revision();
+        let newest = self.freshness.newest().await?;
+        check_not_restored(seen, newest).map(|()| newest)
+    }
+
     fn request_progress(&self) {
         if let Some(progress) = self.progress.lock().as_ref() {
             // If one is already waiting to be sent, that is enough.
@@ -227,12 +249,14 @@ impl Unseal for Shared {
 }
 
 impl Engine for EtcdStore {
+    const IS_SHARED: bool = true;
+
     fn core(&self) -> &Arc<Core> {
         &self.shared.core
     }
 
     async fn read_at(&self) -> Result<Option<Revision>, Error> {
-        let newest = self.shared.freshness.newest().await?;
+        let newest = self.shared.newest().await?;
         let is_seen = self.shared.wait_until_seen(newest).await;
         Ok(Some(newest).filter(|_| !is_seen))
     }
@@ -241,7 +265,7 @@ impl Engine for EtcdStore {
         if let Some(trouble) = self.shared.trouble.lock().clone() {
             return Err(trouble);
         }
-        self.shared.freshness.newest().await.map(drop).map_err(|error| error.to_string())
+        self.shared.newest().await.map(drop).map_err(|error| error.to_string())
     }
 
     async fn read(&self, key: &Key, at: Option<Revision>) -> Result<Option<Arc<Record>>, Error> {

@@ -1,11 +1,13 @@
 //! What is special about a store on etcd: other writers, broken connections, leases, and what others have stored.
 
 mod faulty;
+mod migrate;
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use futures::future::BoxFuture;
 use setpoint_clock::Clock;
 use setpoint_store::etcd::*;
 use setpoint_store::*;
@@ -294,6 +296,66 @@ async fn an_expired_record_is_deleted_in_virtual_time() {
     // The first lease lives 5 seconds longer than needed, so the second record shares it.
     assert_eq!(seen[3..], ["-a@5", "-b@5", "-c@6"]);
     assert_eq!(world.clock.now().duration_since(began).as_secs(), 105);
+}
+
+/// One etcd, until it is replaced by another.
+struct Replaced {
+    one: EtcdModel,
+    other: EtcdModel,
+    is_replaced: AtomicBool,
+}
+
+impl Replaced {
+    fn current(&self) -> &EtcdModel {
+        if self.is_replaced.load(Ordering::Relaxed) { &self.other } else { &self.one }
+    }
+}
+
+impl EtcdClient for Replaced {
+    fn range(&self, request: RangeRequest) -> BoxFuture<'_, Result<RangeResponse, EtcdError>> {
+        self.current().range(request)
+    }
+
+    fn txn(&self, txn: Txn) -> BoxFuture<'_, Result<TxnResponse, EtcdError>> {
+        self.current().txn(txn)
+    }
+
+    fn watch(&self, request: WatchRequest) -> BoxFuture<'_, Result<EtcdWatch, EtcdError>> {
+        self.current().watch(request)
+    }
+
+    fn grant_lease(&self, seconds: i64) -> BoxFuture<'_, Result<i64, EtcdError>> {
+        self.current().grant_lease(seconds)
+    }
+
+    fn compact(&self, revision: Revision) -> BoxFuture<'_, Result<(), EtcdError>> {
+        self.current().compact(revision)
+    }
+
+    fn features(&self) -> Features {
+        self.current().features()
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_etcd_that_was_restored_from_a_backup_is_noticed() {
+    let clock = Clock::simulated("2025-01-01T00:00:00Z".parse().unwrap());
+    let (one, other) = (EtcdModel::new(clock.clone()), EtcdModel::new(clock.clone()));
+    let client = Arc::new(Replaced { one, other, is_replaced: AtomicBool::new(false) });
+    let options = options(Limits::default());
+    let store =
+        EtcdStore::open(client.clone(), Arc::new(TextCodec), None, clock.clone(), options).await.unwrap();
+    let world = World::with_store(Arc::new(store), clock);
+    for path in ["a", "b", "c"] {
+        world.create(path).await;
+    }
+    client.is_replaced.store(true, Ordering::Relaxed);
+    let why = world.store.latest().await.unwrap_err().to_string();
+    assert!(why.contains("restored from a backup"), "{why}");
+    // The watch reports nothing of it, so it would never be seen here.
+    let write = world.put(pods().key("d"), Expect::Absent, "d", None).await;
+    assert!(matches!(&write, Err(Error::Unavailable(why)) if why.contains("Restart")), "{write:?}");
+    assert!(world.store.health().await.is_err());
 }
 
 #[tokio::test]

@@ -67,10 +67,10 @@ impl Server {
     }
 }
 
-/// Ends the watch if an object that cannot be decrypted is deleted (it can only expire): its last state is unknown.
+/// Ends the watch if an object cannot be read, whether it was written by another server or has expired: what the
+/// watcher should see of it is unknown.
 fn check_readable(events: &[Arc<Event>]) -> Result<(), Status> {
-    let removed = events.iter().filter(|event| event.kind == EventKind::Deleted);
-    match removed.filter_map(|event| event.record.unreadable()).next() {
+    match events.iter().find_map(|event| event.record.unreadable()) {
         Some(reason) => Err(Status::internal(reason)),
         None => Ok(()),
     }

@@ -89,6 +89,16 @@ pub(crate) fn stated(body: &[u8]) -> Result<(String, String), String> {
     Envelope::open(body).map(|envelope| (envelope.api_version, envelope.kind))
 }
 
+/// Returns the fields of the message in an envelope that hold bytes, by number.
+pub(crate) fn byte_fields(body: &[u8]) -> Result<Vec<(u64, &[u8])>, String> {
+    let fields = Fields(Envelope::open(body)?.raw).map(|field| match field {
+        Ok((number, Wire::Bytes(contents))) => Ok(Some((number, contents))),
+        Ok(_) => Ok(None),
+        Err(malformed) => Err(malformed.to_string()),
+    });
+    fields.filter_map(Result::transpose).collect()
+}
+
 /// Whether bytes start with Kubernetes' protobuf prefix.
 pub(crate) fn is_marked(body: &[u8]) -> bool {
     body.starts_with(MAGIC)

@@ -186,13 +186,16 @@ pub(crate) fn update(root: &Path, rendered: &[Rendered], mode: Mode) -> Result<R
     Ok(report)
 }
 
+/// Generated files, and what there is to do for each.
+type Actions<'a> = Vec<(&'a Rendered, Action)>;
+
 /// Returns what there is to do for each file, and the record of all.
 fn actions<'a>(
     place: &Place,
     rendered: &'a [Rendered],
     known: &Record,
     force: bool,
-) -> Result<(Vec<(&'a Rendered, Action)>, Record), UpdateError> {
+) -> Result<(Actions<'a>, Record), UpdateError> {
     let mut record = Record::default();
     let mut actions = Vec::new();
     for file in rendered {

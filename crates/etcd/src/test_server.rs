@@ -17,7 +17,7 @@ pub struct EtcdServer {
 }
 
 /// Returns the directory of etcd's programs: from `ETCD`, or downloaded once.
-fn programs() -> PathBuf {
+pub fn programs() -> PathBuf {
     if let Some(path) = std::env::var_os("ETCD") {
         return path.into();
     }

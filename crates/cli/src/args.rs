@@ -9,6 +9,7 @@ use setpoint_controllers::flags::duration;
 use setpoint_controllers::{AddressPool, FeatureGates};
 
 use crate::add::Add;
+use crate::apiserver::Apiserver;
 use crate::apiserver_flags::admission::AdmissionFlags;
 use crate::apiserver_flags::apis::ApiFlags;
 use crate::apiserver_flags::audit::AuditFlags;
@@ -19,6 +20,7 @@ use crate::apiserver_flags::etcd::EtcdFlags;
 use crate::apiserver_flags::limits::LimitFlags;
 use crate::apiserver_flags::proxying::ProxyingFlags;
 use crate::apiserver_flags::serving::ServingFlags;
+use crate::apiserver_flags::snapshots::SnapshotFlags;
 use crate::app::App;
 use crate::application_manager::ApplicationManager;
 use crate::bundle::Bundle;
@@ -34,8 +36,11 @@ use crate::controller_manager::shadow::ShadowFlags;
 use crate::controller_manager::signing::SigningFlags;
 use crate::def::Def;
 use crate::logging::Logging;
+use crate::migrate::Migrate;
 use crate::new::New;
 use crate::operator::Operator;
+use crate::scheduler::Scheduler;
+use crate::snapshot::Snapshot;
 use crate::why::Why;
 
 /// A Kubernetes control plane in one binary.
@@ -52,6 +57,10 @@ pub(crate) struct Arguments {
 pub(crate) enum Command {
     /// Run a whole control plane: API server, store, controllers, scheduler and simulated nodes.
     Up(Box<Up>),
+    /// Run the API server alone.
+    Apiserver(Box<Apiserver>),
+    /// Run the scheduler against any Kubernetes API server.
+    Scheduler(Box<Scheduler>),
     /// Run the controllers against any Kubernetes API server.
     ControllerManager(Box<ControllerManager>),
     /// Run the controllers of applications and resource graphs against any Kubernetes API server.
@@ -84,6 +93,11 @@ pub(crate) enum Command {
     /// List or renew the certificates in a data directory.
     #[command(subcommand)]
     Certs(Certs),
+    /// Save, restore and check snapshots of a data directory.
+    #[command(subcommand)]
+    Snapshot(Snapshot),
+    /// Move all objects between a data directory and an etcd, with their resource versions.
+    Migrate(Box<Migrate>),
     /// Print a shell completion script.
     Completion {
         /// Shell to print the script for.
@@ -98,6 +112,9 @@ pub(crate) enum Command {
     },
 }
 
+/// The range of node ports, as in v1.34.
+pub(crate) const NODE_PORTS: (u16, u16) = (30000, 32767);
+
 #[derive(Debug, Args)]
 pub(crate) struct Up {
     /// Port of the API server; 0 picks a free one.
@@ -110,7 +127,7 @@ pub(crate) struct Up {
     #[arg(long, default_value = "setpoint-data", conflicts_with = "in_memory")]
     pub(crate) data_dir: PathBuf,
     /// Keep all state in memory; it is lost when the process exits.
-    #[arg(long)]
+    #[arg(long, conflicts_with = "etcd_servers")]
     pub(crate) in_memory: bool,
     /// Number of simulated nodes.
     #[arg(long, default_value_t = 3, value_name = "N")]
@@ -177,6 +194,8 @@ pub(crate) struct Up {
     pub(crate) encryption: EncryptionFlags,
     #[command(flatten)]
     pub(crate) etcd: EtcdFlags,
+    #[command(flatten)]
+    pub(crate) snapshots: SnapshotFlags,
     #[command(flatten)]
     pub(crate) limits: LimitFlags,
 }
@@ -323,6 +342,39 @@ mod tests {
         assert_eq!(backends(&["--pod-backends=none"]), PodBackends::None);
         let asked = backends(&["--bind-address=0.0.0.0", "--pod-backends=loopback"]);
         assert_eq!(asked, PodBackends::Loopback);
+    }
+
+    /// Returns the arguments of a manifest's only container.
+    fn container_arguments(manifest: &str) -> Vec<String> {
+        let pod: serde_json::Value = serde_saphyr::from_str(manifest).expect("a manifest");
+        let arguments = pod["spec"]["containers"][0]["args"].as_array().expect("a list").iter();
+        arguments.map(|argument| argument.as_str().expect("text").to_owned()).collect()
+    }
+
+    #[test]
+    fn the_files_in_deploy_use_flags_that_exist() {
+        let deploy = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy");
+        let mut checked = 0;
+        for directory in ["systemd", "static-pods"] {
+            let entries = std::fs::read_dir(deploy.join(directory)).expect("a directory");
+            for path in entries.flatten().map(|entry| entry.path()) {
+                let text = std::fs::read_to_string(&path).expect("a file");
+                let arguments: Vec<String> = match path.extension().and_then(|extension| extension.to_str()) {
+                    Some("service") => {
+                        let start = text.lines().find_map(|line| line.strip_prefix("ExecStart="));
+                        let start = start.expect("a command").replace("${ADVERTISE_ADDRESS}", "192.0.2.1");
+                        start.split_whitespace().skip(1).map(str::to_owned).collect()
+                    }
+                    Some("yaml") => container_arguments(&text),
+                    _ => continue,
+                };
+                let arguments = std::iter::once("setpoint".to_owned()).chain(arguments);
+                let parsed = Arguments::try_parse_from(arguments);
+                assert!(parsed.is_ok(), "{}: {}", path.display(), parsed.unwrap_err());
+                checked += 1;
+            }
+        }
+        assert_eq!(checked, 6);
     }
 
     #[test]

@@ -23,9 +23,9 @@ pub(crate) mod controller_flags;
 mod delegated;
 pub(crate) mod fixed_flags;
 pub(crate) mod leader_election;
-mod multiplexed;
+pub(crate) mod multiplexed;
 pub(crate) mod network;
-mod secure;
+pub(crate) mod secure;
 mod service_account_clients;
 pub(crate) mod serving;
 pub(crate) mod shadow;
@@ -177,13 +177,8 @@ fn client(
     clock: &Clock,
     metrics: &Metrics,
 ) -> Client {
-    let connection = &arguments.connection;
-    let host = config.cluster_url.authority().map(ToString::to_string).unwrap_or_default();
-    let client = Client::new(kube).with_user_agent(COMPONENT).with_metrics(clock, metrics, &host);
-    match connection.kube_api_qps > 0.0 {
-        true => client.with_rate_limit(clock, connection.kube_api_qps, connection.kube_api_burst),
-        false => client,
-    }
+    let limits = (arguments.connection.kube_api_qps, arguments.connection.kube_api_burst);
+    connection::limited(kube, config, COMPONENT, limits, clock, metrics)
 }
 
 /// Builds the runnables of a controller, which uses its own service account if that is enabled.

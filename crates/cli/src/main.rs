@@ -1,6 +1,8 @@
 //! The `setpoint` binary: arguments → configuration → run.
 
 mod add;
+mod api_server;
+mod apiserver;
 mod apiserver_flags;
 mod app;
 mod application_manager;
@@ -15,6 +17,7 @@ mod kubelet_access;
 mod logging;
 mod manager_flags;
 mod member_clusters;
+mod migrate;
 mod new;
 mod node;
 mod operator;
@@ -24,6 +27,8 @@ mod pki;
 mod process;
 mod requests;
 mod reviews;
+mod scheduler;
+mod snapshot;
 mod up;
 mod why;
 
@@ -94,6 +99,8 @@ async fn execute(command: Command) -> anyhow::Result<ExitCode> {
         Command::Def(command) => def::run(command).await?,
         Command::Cluster(command) => cluster::run(command).await?,
         Command::Up(options) => up::run(*options).await?,
+        Command::Apiserver(options) => apiserver::run(*options).await?,
+        Command::Scheduler(options) => scheduler::run(*options).await?,
         Command::ControllerManager(options) => controller_manager::run(*options).await?,
         Command::ApplicationManager(options) => application_manager::run(*options).await?,
         Command::Operator(command) => operator::run(command).await?,
@@ -102,6 +109,8 @@ async fn execute(command: Command) -> anyhow::Result<ExitCode> {
         Command::Bundle(options) => bundle::run(&options)?,
         Command::Node(command) => node::run(command).await?,
         Command::Certs(command) => certs::run(command)?,
+        Command::Snapshot(command) => snapshot::run(command)?,
+        Command::Migrate(options) => migrate::run(*options).await?,
         Command::Completion { shell } => {
             clap_complete::generate(shell, &mut Arguments::command(), "setpoint", &mut std::io::stdout());
         }
@@ -123,10 +132,11 @@ fn manual(directory: &Path) -> anyhow::Result<()> {
 fn threads(command: &Command) -> usize {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     match command {
-        Command::Up(_) => cores,
-        Command::ControllerManager(_) | Command::ApplicationManager(_) | Command::Operator(_) => {
-            (cores / 2).max(1)
-        }
+        Command::Up(_) | Command::Apiserver(_) => cores,
+        Command::ControllerManager(_)
+        | Command::Scheduler(_)
+        | Command::ApplicationManager(_)
+        | Command::Operator(_) => (cores / 2).max(1),
         _ => 1,
     }
 }

@@ -1,110 +1,54 @@
 //! `setpoint up`: runs a whole control plane in this process.
 
-use std::net::{IpAddr, UdpSocket};
 use std::sync::{Arc, OnceLock};
-use std::time::Duration;
 
 use anyhow::Context;
-use futures::future;
-use rustix::process::{Resource, getrlimit, setrlimit};
+use setpoint::leader::ElectionConfig;
 use setpoint::{Clock, Rng, Runtime};
-use setpoint_apiserver::admission::AdmissionConfiguration;
-use setpoint_apiserver::aggregation::{AggregationConfig, ClusterTrust, FrontProxyTrust};
-use setpoint_apiserver::auth::{FrontProxy, Outbound};
-use setpoint_apiserver::services::first_address;
-use setpoint_apiserver::tls::LOOPBACK_NAME;
 use setpoint_apiserver::{Config, Introspect, Metrics, admission};
 use setpoint_cluster::webhooks::json_response;
 use setpoint_cluster::{Build, Cluster, Components, add_webhooks};
 use setpoint_controllers::{Options, VolumeBinderSettings};
 use setpoint_encryption::Encryption;
 use setpoint_oam::admission::{self as application_checks, Admission};
-use setpoint_store::{DurableOptions, DurableStore, MemoryStore, Store};
-use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
-use crate::apiserver_flags::encryption::health_checks;
-use crate::args::Up;
+use crate::api_server::{Prepared, Settings, allow_connections, write_kubeconfig};
+use crate::args::{NODE_PORTS, Up};
 use crate::controller_manager::controller_flags::selection;
 use crate::member_clusters::MemberClusters;
 use crate::operator::Operators;
-use crate::pki::{
-    Credentials, Directory, FRONT_PROXY_CLIENT, KUBELET_CLIENT, ProxyClient, ProxyClientSource, Served,
-};
+use crate::pki::Credentials;
 use crate::requests::Requests;
 use crate::reviews::Reviews;
-use crate::{kubeconfig, kubelet_access, process};
+use crate::{kubelet_access, process};
 
-/// How long the delivery of audit events may take after the server has stopped: one request to a webhook.
-const AUDIT_DRAIN: Duration = Duration::from_secs(30);
+/// The lease of the controllers, and the source of its events, as in v1.34.
+const COMPONENT: &str = "kube-controller-manager";
 
 pub(crate) async fn run(arguments: Up) -> anyhow::Result<()> {
     allow_connections();
     let controllers = selection(&arguments.controllers)?;
     arguments.controllers.warn_of_gates();
-    arguments.proxying.check(&arguments.controllers.feature_gates)?;
-    let configuration = arguments.admission.configuration()?;
-    let admission = admission_plugins(&arguments, &configuration)?;
-    let egress = arguments.admission.egress(&configuration, arguments.proxying.routes_to_endpoints())?;
-    let requests = Requests::new(egress.dial.clone()).context("cannot prepare requests of workflow steps")?;
-    let dial_members = egress.dial.clone();
-    let dial_hooks = egress.dial.clone();
-    let mut service_accounts = arguments.authentication.service_accounts()?;
+    let settings = settings(&arguments);
+    let checked = settings.check()?;
+    let dial = checked.egress.dial.clone();
+    let requests = Requests::new(dial.clone()).context("cannot prepare requests of workflow steps")?;
     let runtime = Runtime { clock: Clock::system(), rng: Rng::from_entropy() };
-    let members = MemberClusters::new(dial_members, &runtime);
+    let members = MemberClusters::new(dial.clone(), &runtime);
     let operators = arguments.operators.as_deref();
     let operators = operators
-        .map(|path| Operators::read(path, dial_hooks, &runtime.clock))
+        .map(|path| Operators::read(path, dial, &runtime.clock))
         .transpose()
         .context("--operators")?;
-    let listener = listen(&arguments).await?;
-    let server = format!("https://{}", listener.local_addr()?);
-    let encryption = arguments.encryption.load(&runtime).await?;
-    let store = store(&arguments, &runtime, encryption.as_ref()).await?;
-    let pki = Directory::new((!arguments.in_memory).then(|| arguments.data_dir.join("pki")));
-    let credentials = Credentials::prepare(&pki, arguments.authentication.token_signer()?, &runtime.clock)
-        .context("cannot prepare the certificates")?;
-    service_accounts.keys.extend(credentials.retired_keys.iter().cloned());
-    let front_proxies = FrontProxies::prepare(&arguments, &pki, &runtime.clock)
-        .context("cannot prepare the certificates of front proxies")?;
-    let kubelet_client = kubelet_client(&arguments, &pki, &credentials, &runtime.clock)
-        .context("cannot prepare the client certificate for kubelets")?;
-    let served = served(&arguments, &pki, &credentials, &front_proxies, &runtime.clock)?;
-
-    let outbound = Outbound::new(runtime.clock.clone(), runtime.rng.fork());
-    let allows_everything = arguments.authorization.allows_everything();
-    let front_proxy = front_proxies.trusted.as_ref().map(|(_, headers)| headers.clone());
-    let authenticator = arguments.authentication.authenticator(
-        &service_accounts,
-        &outbound,
-        allows_everything,
-        front_proxy,
-    )?;
-    let authorizers = arguments.authorization.authorizers(store.clone(), outbound.clone())?;
+    let Prepared { config, parts: server } = settings.prepare(checked, &runtime).await?;
 
     let controller_metrics = ControllerMetrics::default();
-    let config = Config::new(store.clone(), runtime.clock.clone(), runtime.rng.fork()).with_roles();
     let mut config = Config {
-        service_cidr: arguments.service_cluster_ip_range.clone(),
-        secure_port: listener.local_addr()?.port(),
-        advertise_address: advertised(arguments.bind_address),
-        authenticator,
-        service_accounts,
-        authorizer: Arc::new(authorizers),
-        auth_metrics: outbound.metrics.clone(),
-        admission,
-        egress,
-        aggregation: aggregation(&arguments, &front_proxies, &served),
-        kubelets: arguments.proxying.kubelets(kubelet_client.identity())?,
-        audit: arguments.audit.config(&outbound)?,
-        health_checks: health_checks(encryption.as_ref()),
-        metrics: Some(metrics_of(&controller_metrics, encryption.clone())),
+        metrics: Some(metrics_of(&controller_metrics, server.encryption.clone())),
         introspection: Some(introspection_of(&controller_metrics)),
-        token_signer: Some(credentials.token_signer.clone()),
-        ..Cluster::with_gates(config, &arguments.controllers.feature_gates)
+        ..config
     };
-    config = arguments.limits.apply(config)?;
-    arguments.apis.apply(&mut config)?;
     if arguments.nodes > 0 {
         Cluster::serve_metrics(&mut config);
     }
@@ -112,7 +56,7 @@ pub(crate) async fn run(arguments: Up) -> anyhow::Result<()> {
     let cluster = Cluster::with_pod_backends(config, runtime, arguments.pod_backends()).await?;
     let parts = Components {
         controllers,
-        controller_options: options(&arguments, &credentials)?,
+        controller_options: options(&arguments, &server.credentials)?,
         controller_accounts: true,
         scheduler: !arguments.no_scheduler,
         nodes: arguments.nodes,
@@ -135,13 +79,18 @@ pub(crate) async fn run(arguments: Up) -> anyhow::Result<()> {
         operators.apply(&cluster.client(), &cluster.runtime().clock).await.context("--operators")?;
     }
     let stop = stop_signal()?;
-    write_kubeconfig(&arguments, &server, &credentials)?;
-    announce(&arguments, &server, &parts);
+    write_kubeconfig(&settings, &arguments.kubeconfig, &server.url, &server.credentials)?;
+    announce(&arguments, &server.url, &parts);
 
     // Controllers drain while the API server still responds. Watches and connections end after them, and not before
     // load balancers have had time to notice.
     let drained = CancellationToken::new();
-    let manager = cluster.manager(&parts);
+    let mut manager = cluster.manager(&parts);
+    if server.store.is_shared() {
+        // Of several processes on one etcd, one runs the controllers, the scheduler and the nodes.
+        let identity = ElectionConfig::own_identity(&cluster.runtime().rng);
+        manager.elect(ElectionConfig::new("kube-system", COMPONENT, identity), COMPONENT)?;
+    }
     _ = controller_metrics.set(manager.context().metrics.clone());
     if let Some(webhooks) = &webhooks {
         let reviews = Reviews::new(Admission::new(manager.context()));
@@ -150,44 +99,59 @@ pub(crate) async fn run(arguments: Up) -> anyhow::Result<()> {
             async move { Some(json_response(200, &reviews.review(review).await)) }
         });
     }
-    let delaying = async {
-        stop.cancelled().await;
-        cluster.api().begin_shutdown();
-        cluster.runtime().clock.sleep(arguments.limits.shutdown_delay()).await;
-    };
+    let delaying = server.delay(cluster.api(), &arguments.limits, stop.clone());
     let managing = async {
         // If the manager ends on its own, stop everything else.
         let managed = async {
-            manager.run(stop.clone()).await;
+            let ended = manager.run(stop.clone()).await;
             stop.cancel();
+            ended
         };
-        tokio::join!(managed, delaying);
+        let (ended, ()) = tokio::join!(managed, delaying);
         drained.cancel();
+        ended
     };
-    let serving = cluster.api().clone().serve(listener, served.tls().clone(), drained.clone());
-    let maintaining = cluster.api().maintain(drained.clone());
-    let following = async {
-        if let Some(encryption) = &encryption {
-            encryption.follow_file(drained.clone()).await;
-        }
-    };
-    let certificates = future::join3(
-        served.follow(drained.clone()),
-        front_proxies.client.follow(drained.clone()),
-        kubelet_client.follow(drained.clone()),
-    );
     let reloading = async {
         if let Some(operators) = &operators {
             let following = operators.follow(cluster.client(), cluster.runtime().clock.clone());
             drained.run_until_cancelled(following).await;
         }
     };
-    tokio::join!(managing, serving, maintaining, following, certificates, reloading);
-    if tokio::time::timeout(AUDIT_DRAIN, cluster.api().close_audit()).await.is_err() {
-        tracing::warn!("some audit events were not delivered before the server stopped");
+    let (ended, ..) = tokio::join!(managing, server.serve(cluster.api(), drained.clone()), reloading);
+    crate::manager_flags::ended(ended)
+}
+
+/// Returns what the flags say about the API server. NodeRestriction is on unless it is disabled, because simulated nodes
+/// use their own identities.
+fn settings(arguments: &Up) -> Settings<'_> {
+    let mut enable_admission_plugins = arguments.enable_admission_plugins.clone();
+    if !arguments.disable_admission_plugins.iter().any(|name| name == admission::NODE_RESTRICTION) {
+        enable_admission_plugins.push(admission::NODE_RESTRICTION.to_owned());
     }
-    store.close().await;
-    Ok(())
+    Settings {
+        port: arguments.port,
+        port_flag: "--port",
+        bind_address: arguments.bind_address,
+        advertise_address: None,
+        data_dir: (!arguments.in_memory).then_some(&*arguments.data_dir),
+        service_cluster_ip_range: &arguments.service_cluster_ip_range,
+        node_ports: NODE_PORTS,
+        is_endpoint: true,
+        enable_admission_plugins,
+        disable_admission_plugins: &arguments.disable_admission_plugins,
+        feature_gates: &arguments.controllers.feature_gates,
+        apis: &arguments.apis,
+        admission: &arguments.admission,
+        authentication: &arguments.authentication,
+        authorization: &arguments.authorization,
+        audit: &arguments.audit,
+        serving: &arguments.serving,
+        proxying: &arguments.proxying,
+        encryption: &arguments.encryption,
+        etcd: &arguments.etcd,
+        snapshots: &arguments.snapshots,
+        limits: &arguments.limits,
+    }
 }
 
 /// Installs the kinds and definitions of applications, and the webhook that checks them in this process.
@@ -218,19 +182,6 @@ fn applications(requests: Arc<Requests>, members: Arc<MemberClusters>) -> Build 
         options.connect = Some(members.clone());
         setpoint_oam::runnables_with(context, &options)
     })
-}
-
-/// NodeRestriction is on unless it is disabled, because simulated nodes use their own identities.
-fn admission_plugins(
-    arguments: &Up,
-    configuration: &AdmissionConfiguration,
-) -> anyhow::Result<Vec<Box<dyn admission::DynPlugin>>> {
-    let (mut enable, disable) =
-        (arguments.enable_admission_plugins.clone(), &arguments.disable_admission_plugins);
-    if !disable.iter().any(|name| name == admission::NODE_RESTRICTION) {
-        enable.push(admission::NODE_RESTRICTION.to_owned());
-    }
-    Ok(admission::configured_plugins(&enable, disable, configuration)?)
 }
 
 /// Creates the StorageClass for claims that name none, unless it exists.
@@ -291,161 +242,6 @@ fn options(arguments: &Up, credentials: &Credentials) -> anyhow::Result<Options>
     };
     arguments.controllers.flags.apply(&mut options)?;
     Ok(options)
-}
-
-/// Raises the limit on open files, because every watcher may hold a connection, and shells often limit programs to a
-/// thousand. Without permission to raise it, the server accepts as many as it can.
-fn allow_connections() {
-    let mut limit = getrlimit(Resource::Nofile);
-    limit.current = limit.maximum;
-    if let Err(error) = setrlimit(Resource::Nofile, limit) {
-        tracing::debug!(%error, "cannot raise the limit on open files");
-    }
-}
-
-/// Returns the address at which others reach this host: the bind address, unless that is local. Otherwise the source
-/// address of outgoing packets. Nothing is sent to find out.
-fn advertised(bind_address: IpAddr) -> Option<IpAddr> {
-    let is_own = |address: &IpAddr| address.is_loopback() || address.is_unspecified();
-    if !is_own(&bind_address) {
-        return Some(bind_address);
-    }
-    let socket = UdpSocket::bind(("0.0.0.0", 0)).ok()?;
-    // An address reserved for documentation, which no host has.
-    socket.connect(("192.0.2.1", 9)).ok()?;
-    Some(socket.local_addr().ok()?.ip()).filter(|address| !is_own(address))
-}
-
-async fn listen(arguments: &Up) -> anyhow::Result<TcpListener> {
-    let address = (arguments.bind_address, arguments.port);
-    TcpListener::bind(address).await.with_context(|| {
-        format!("cannot listen on {}:{}: choose another port with --port", address.0, address.1)
-    })
-}
-
-async fn store(
-    arguments: &Up,
-    runtime: &Runtime,
-    encryption: Option<&Arc<Encryption>>,
-) -> anyhow::Result<Arc<dyn Store>> {
-    let clock = runtime.clock.clone();
-    if arguments.in_memory {
-        if encryption.is_some() {
-            tracing::warn!("--in-memory: nothing is stored, so nothing is encrypted");
-        }
-        return Ok(Arc::new(MemoryStore::new(clock)));
-    }
-    let features = Cluster::features(&arguments.controllers.feature_gates);
-    if let Some(store) = arguments.etcd.open(encryption, &features, &clock).await? {
-        return Ok(store);
-    }
-    let (directory, options) = (&arguments.data_dir, DurableOptions::default());
-    let opened = match encryption {
-        Some(encryption) => DurableStore::open_encrypted(directory, clock, options, encryption.clone()).await,
-        None => DurableStore::open_with(directory, clock, options),
-    };
-    Ok(Arc::new(opened.with_context(|| format!("cannot open the data directory {}", directory.display()))?))
-}
-
-/// Loads the serving certificates and trusted CAs.
-fn served(
-    arguments: &Up,
-    pki: &Directory,
-    credentials: &Credentials,
-    front_proxies: &FrontProxies,
-    clock: &Clock,
-) -> anyhow::Result<Served> {
-    let service = first_address(&arguments.service_cluster_ip_range);
-    let mut addresses: Vec<IpAddr> =
-        [Some(arguments.bind_address), advertised(arguments.bind_address), service]
-            .into_iter()
-            .flatten()
-            .collect();
-    addresses.retain(|address| !address.is_unspecified());
-    let reads_uid = arguments.controllers.feature_gates.on("AllowParsingUserUIDFromCertAuth");
-    let authorities = front_proxies.trusted.as_ref().map(|(authorities, _)| authorities.clone());
-    let files = arguments.serving.files(pki, addresses, reads_uid, authorities)?;
-    Served::start(files, arguments.serving.protocol()?, credentials.authority(), clock)
-        .context("cannot prepare the certificates")
-}
-
-/// Uses the client certificate that the flags name, or generates one, as kubeadm does.
-fn kubelet_client(
-    arguments: &Up,
-    pki: &Directory,
-    credentials: &Credentials,
-    clock: &Clock,
-) -> anyhow::Result<ProxyClient> {
-    let source = match arguments.proxying.kubelet_client() {
-        Some(files) => ProxyClientSource::Files(files),
-        None => ProxyClientSource::Generated {
-            directory: pki.clone(),
-            authority: credentials.authority().clone(),
-            certificate: KUBELET_CLIENT,
-        },
-    };
-    ProxyClient::start(source, "kubelets", clock)
-}
-
-/// The certificate for aggregated API servers, and the front proxies that this server itself trusts.
-struct FrontProxies {
-    client: ProxyClient,
-    /// Their CAs as PEM, and the headers in which they name the user.
-    trusted: Option<(String, FrontProxy)>,
-}
-
-impl FrontProxies {
-    /// Uses what the flags name. If they name nothing, generates a CA and a certificate, as kubeadm does.
-    fn prepare(arguments: &Up, pki: &Directory, clock: &Clock) -> anyhow::Result<Self> {
-        let (files, trusted) = (arguments.proxying.proxy_client(), arguments.authentication.front_proxies()?);
-        let (source, trusted) = match (files, trusted) {
-            (Some(files), trusted) => (ProxyClientSource::Files(files), trusted),
-            (None, Some(trusted)) => (ProxyClientSource::None, Some(trusted)),
-            (None, None) => {
-                let authority = pki.front_proxy_authority(clock.now())?;
-                let certificate = pki.front_proxy_authorities(&authority, clock.now())?;
-                let (directory, names) = (pki.clone(), vec![FRONT_PROXY_CLIENT.user.to_owned()]);
-                let source =
-                    ProxyClientSource::Generated { directory, authority, certificate: FRONT_PROXY_CLIENT };
-                (source, Some((certificate, FrontProxy { allowed_names: names, ..FrontProxy::standard() })))
-            }
-        };
-        Ok(Self { client: ProxyClient::start(source, "aggregated API servers", clock)?, trusted })
-    }
-
-    /// What aggregated API servers need to know of them.
-    fn trust(&self) -> Option<FrontProxyTrust> {
-        let (ca, headers) = self.trusted.clone()?;
-        Some(FrontProxyTrust {
-            ca,
-            allowed_names: headers.allowed_names,
-            username_headers: headers.username_headers,
-            uid_headers: headers.uid_headers,
-            group_headers: headers.group_headers,
-            extra_prefixes: headers.extra_prefixes,
-        })
-    }
-}
-
-fn aggregation(arguments: &Up, front_proxies: &FrontProxies, served: &Served) -> AggregationConfig {
-    let (clients, front_proxy) = (served.client_authorities(), front_proxies.trust());
-    let trust = move || ClusterTrust { client_ca: clients.read().clone(), front_proxy: front_proxy.clone() };
-    AggregationConfig {
-        identity: front_proxies.client.identity(),
-        rejects_redirects: arguments.proxying.rejects_redirects(),
-        trust: Some(Arc::new(trust)),
-    }
-}
-
-fn write_kubeconfig(arguments: &Up, server: &str, credentials: &Credentials) -> anyhow::Result<()> {
-    let access = kubeconfig::Access {
-        server,
-        certificate_authority: &credentials.bundle(),
-        client_certificate: &credentials.admin.certificate,
-        client_key: &credentials.admin.key,
-        server_name: arguments.serving.shows_other_certificate().then_some(LOOPBACK_NAME),
-    };
-    kubeconfig::write(&arguments.kubeconfig, &access)
 }
 
 fn announce(arguments: &Up, server: &str, parts: &Components) {

@@ -26,7 +26,7 @@ impl Drop for Shell {
 }
 
 /// Returns the directory of etcd's programs: from `ETCD`, or downloaded once.
-fn programs() -> PathBuf {
+pub fn programs() -> PathBuf {
     if let Some(path) = std::env::var_os("ETCD") {
         return path.into();
     }

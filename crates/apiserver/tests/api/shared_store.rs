@@ -231,7 +231,7 @@ async fn rights_that_one_server_takes_away_are_gone_on_the_other() {
     let bindings = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings";
     let binding = json!({
         "metadata": {"name": "alice"},
-        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "view"},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "system:aggregate-to-view"},
         "subjects": [{"kind": "User", "name": "alice", "apiGroup": "rbac.authorization.k8s.io"}],
     });
     let at_once = Duration::from_millis(500);

@@ -20,7 +20,7 @@ use setpoint_store::{Limits, Store};
 pub(crate) struct EtcdFlags {
     /// Store objects in this etcd (3.5 or 3.6) instead of the data directory, as kube-apiserver does: URLs of its
     /// members.
-    #[arg(long, value_delimiter = ',', value_name = "URLS", conflicts_with = "in_memory")]
+    #[arg(long, value_delimiter = ',', value_name = "URLS")]
     etcd_servers: Vec<String>,
     /// CAs that etcd's certificate is verified with [default: the system's].
     #[arg(long, value_name = "FILE", requires = "etcd_servers")]
@@ -59,6 +59,21 @@ impl EtcdFlags {
         features: &Features,
         clock: &Clock,
     ) -> anyhow::Result<Option<Arc<dyn Store>>> {
+        let Some(cluster) = self.connect(clock).await? else { return Ok(None) };
+        let codec = self.codec(features)?;
+        let transformers = encryption.map(|encryption| encryption.clone() as Arc<dyn Transformers>);
+        let options = EtcdOptions {
+            prefix: self.etcd_prefix.clone(),
+            limits: Limits::default(),
+            compaction_interval: self.etcd_compaction_interval,
+        };
+        let store =
+            EtcdStore::open(Arc::new(cluster), Arc::new(codec), transformers, clock.clone(), options).await;
+        Ok(Some(Arc::new(store.context("cannot read etcd")?)))
+    }
+
+    /// Connects to etcd. `None` if the flags name none.
+    pub(crate) async fn connect(&self, clock: &Clock) -> anyhow::Result<Option<EtcdCluster>> {
         ensure!(
             self.etcd_servers_overrides.is_empty(),
             "--etcd-servers-overrides is not supported: all resources share one history, so they are in the etcd of \
@@ -78,19 +93,19 @@ impl EtcdFlags {
             cert_file: self.etcd_certfile.clone(),
             key_file: self.etcd_keyfile.clone(),
         };
-        let cluster = EtcdCluster::connect(&config, clock).await.context("cannot use etcd")?;
+        Ok(Some(EtcdCluster::connect(&config, clock).await.context("cannot use etcd")?))
+    }
+
+    /// Returns the start of all keys.
+    pub(crate) fn prefix(&self) -> &str {
+        &self.etcd_prefix
+    }
+
+    /// Returns the layout and the form of stored objects.
+    pub(crate) fn codec(&self, features: &Features) -> anyhow::Result<StorageCodec> {
         // Objects of kinds that are not served are still there. Those that are have their own entries, which replace the
         // first ones.
         let all = kinds::with(&Features::enabled_by(|_| true)).into_iter().chain(kinds::with(features));
-        let codec = StorageCodec::new(all, self.storage_media_type)?;
-        let transformers = encryption.map(|encryption| encryption.clone() as Arc<dyn Transformers>);
-        let options = EtcdOptions {
-            prefix: self.etcd_prefix.clone(),
-            limits: Limits::default(),
-            compaction_interval: self.etcd_compaction_interval,
-        };
-        let store =
-            EtcdStore::open(Arc::new(cluster), Arc::new(codec), transformers, clock.clone(), options).await;
-        Ok(Some(Arc::new(store.context("cannot read etcd")?)))
+        Ok(StorageCodec::new(all, self.storage_media_type)?)
     }
 }

@@ -10,6 +10,7 @@ pub(crate) mod etcd;
 pub(crate) mod limits;
 pub(crate) mod proxying;
 pub(crate) mod serving;
+pub(crate) mod snapshots;
 
 use std::fs;
 use std::path::Path;

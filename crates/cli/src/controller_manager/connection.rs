@@ -5,6 +5,8 @@ use std::path::PathBuf;
 use anyhow::Context;
 use clap::{ArgAction, Args};
 use kube::config::{KubeConfigOptions, Kubeconfig};
+use setpoint::metrics::Metrics;
+use setpoint::{Client, Clock};
 
 #[derive(Debug, Args)]
 #[command(next_help_heading = "API server")]
@@ -43,7 +45,12 @@ fn content_type(text: &str) -> Result<String, String> {
 impl ConnectionFlags {
     /// Returns the client configuration.
     pub(crate) async fn config(&self) -> anyhow::Result<kube::Config> {
-        let mut config = match &self.kubeconfig {
+        self.config_of(self.kubeconfig.as_ref()).await
+    }
+
+    /// Returns the client configuration of another kubeconfig.
+    pub(crate) async fn config_of(&self, kubeconfig: Option<&PathBuf>) -> anyhow::Result<kube::Config> {
+        let mut config = match kubeconfig {
             Some(path) => from_file(path, self.context.clone()).await?,
             None => kube::Config::infer().await.context("no kubeconfig found: set --kubeconfig")?,
         };
@@ -53,6 +60,20 @@ impl ConnectionFlags {
         }
         Ok(config)
     }
+}
+
+/// Creates a client with a user agent and limits: requests per second, unless they are not positive, and their burst.
+pub(crate) fn limited(
+    kube: kube::Client,
+    config: &kube::Config,
+    user_agent: &'static str,
+    (qps, burst): (f64, u32),
+    clock: &Clock,
+    metrics: &Metrics,
+) -> Client {
+    let host = config.cluster_url.authority().map(ToString::to_string).unwrap_or_default();
+    let client = Client::new(kube).with_user_agent(user_agent).with_metrics(clock, metrics, &host);
+    if qps > 0.0 { client.with_rate_limit(clock, qps, burst) } else { client }
 }
 
 /// Loads a kubeconfig.

@@ -1,4 +1,4 @@
-//! kube-controller-manager flags that have only one supported value: the feature is missing or cannot be turned off.
+//! Flags of kube-controller-manager and kube-scheduler that have only one supported value: the feature is missing or cannot be turned off.
 //! That value is accepted; any other is rejected with an explanation.
 
 use anyhow::bail;
@@ -40,6 +40,12 @@ const ALL: &[FixedFlag] = &[
          instances.",
     ),
     deprecated("node-sync-period", "DURATION", "This flag is currently no-op and will be deleted."),
+    fixed(
+        "pod-max-in-unschedulable-pods-duration",
+        "DURATION",
+        &["5m", "5m0s", "300s"],
+        "an unschedulable pod is tried again after five minutes at the latest",
+    ),
     fixed("emulated-version", "VERSION", &["", "1.34", "kube=1.34"], "only v1.34 is emulated"),
     fixed("authentication-skip-lookup", "BOOL", &[], NO_LOOKUP),
     fixed("authentication-tolerate-lookup-failure", "BOOL", &[], NO_LOOKUP),
@@ -57,6 +63,36 @@ const ALL: &[FixedFlag] = &[
     fixed("vmodule", "PATTERN", &[""], "use --log, which takes a level per module"),
 ];
 
+/// Those of kube-scheduler.
+const SCHEDULER: [&str; 17] = [
+    "contention-profiling",
+    "pod-max-in-unschedulable-pods-duration",
+    "emulated-version",
+    "authentication-skip-lookup",
+    "authentication-tolerate-lookup-failure",
+    "authentication-token-webhook-cache-ttl",
+    "authorization-webhook-cache-authorized-ttl",
+    "authorization-webhook-cache-unauthorized-ttl",
+    "allow-metric-labels",
+    "allow-metric-labels-manifest",
+    "show-hidden-metrics-for-version",
+    "log-flush-frequency",
+    "log-json-info-buffer-size",
+    "log-json-split-stream",
+    "log-text-info-buffer-size",
+    "log-text-split-stream",
+    "vmodule",
+];
+/// Those that only kube-scheduler has.
+const ONLY_SCHEDULER: [&str; 1] = ["pod-max-in-unschedulable-pods-duration"];
+
+fn flags(of_scheduler: bool) -> impl Iterator<Item = &'static FixedFlag> {
+    ALL.iter().filter(move |flag| match of_scheduler {
+        true => SCHEDULER.contains(&flag.name),
+        false => !ONLY_SCHEDULER.contains(&flag.name),
+    })
+}
+
 const fn fixed(
     name: &'static str,
     value: &'static str,
@@ -70,13 +106,13 @@ const fn deprecated(name: &'static str, value: &'static str, word: &'static str)
     FixedFlag { name, value, accepted: &[], why: "it has no effect", deprecated: Some(word) }
 }
 
-/// The values given for these flags.
+/// The values given for these flags, of the scheduler or the controller manager.
 #[derive(Debug, Default)]
-pub(crate) struct FixedFlags {
+pub(crate) struct FixedFlags<const OF_SCHEDULER: bool = false> {
     given: Vec<(&'static str, String)>,
 }
 
-impl FixedFlags {
+impl<const OF_SCHEDULER: bool> FixedFlags<OF_SCHEDULER> {
     /// Rejects unsupported values and prints deprecation warnings.
     pub(crate) fn check(&self) -> anyhow::Result<()> {
         for (name, value) in &self.given {
@@ -112,9 +148,9 @@ fn arg(flag: &'static FixedFlag) -> Arg {
     }
 }
 
-impl clap::Args for FixedFlags {
+impl<const OF_SCHEDULER: bool> clap::Args for FixedFlags<OF_SCHEDULER> {
     fn augment_args(command: Command) -> Command {
-        ALL.iter().fold(command, |command, flag| command.arg(arg(flag)))
+        flags(OF_SCHEDULER).fold(command, |command, flag| command.arg(arg(flag)))
     }
 
     fn augment_args_for_update(command: Command) -> Command {
@@ -122,12 +158,12 @@ impl clap::Args for FixedFlags {
     }
 }
 
-impl clap::FromArgMatches for FixedFlags {
+impl<const OF_SCHEDULER: bool> clap::FromArgMatches for FixedFlags<OF_SCHEDULER> {
     fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
         let value = |flag: &'static FixedFlag| {
             matches.get_one::<String>(flag.name).map(|value| (flag.name, value.clone()))
         };
-        Ok(Self { given: ALL.iter().filter_map(value).collect() })
+        Ok(Self { given: flags(OF_SCHEDULER).filter_map(value).collect() })
     }
 
     fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
@@ -143,7 +179,7 @@ mod tests {
     #[test]
     fn only_supported_values_are_accepted() {
         let check = |name: &'static str, value: &str, expected: Result<(), &str>| {
-            let flags = FixedFlags { given: vec![(name, value.to_owned())] };
+            let flags = FixedFlags::<false> { given: vec![(name, value.to_owned())] };
             let checked = flags.check().map_err(|error| error.to_string());
             assert_eq!(checked, expected.map_err(str::to_owned), "--{name}={value}");
         };

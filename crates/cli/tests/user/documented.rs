@@ -11,6 +11,9 @@ use tokio_util::sync::CancellationToken;
 use crate::binary::{Answer, Up, eventually, kubectl};
 use crate::operators::operate;
 
+/// The page whose commands belong together: they are run in one shell, with an etcd in the PATH.
+const SESSION: &str = "docs/guide/three-servers.md";
+
 /// Commands that are not run as written, and what runs them instead.
 const NOT_RUN: &[(&str, &str)] = &[
     ("setpoint up ", "this test runs its own server, and checks the flags"),
@@ -106,7 +109,7 @@ async fn every_documented_command_works() {
     let stop = CancellationToken::new();
     operate(&checkout.up, "greeter", first::greeter, &stop).await;
     let mut ran = 0;
-    for page in pages() {
+    for page in pages().into_iter().filter(|page| !page.ends_with(SESSION)) {
         let mut variables = BTreeMap::new();
         for Shown { command, output } in shown(&fs::read_to_string(&page).expect("a page")) {
             if let Some((name, value)) = command.strip_prefix("export ").and_then(|rest| rest.split_once('='))
@@ -129,6 +132,59 @@ async fn every_documented_command_works() {
     stop.cancel();
 }
 
+/// Returns a port that is free now.
+fn free_port() -> String {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port is free");
+    listener.local_addr().expect("it listens").port().to_string()
+}
+
+/// Returns the commands with ports that are free, because those on the page may be in use.
+fn with_free_ports(commands: &str) -> String {
+    let mut changed = commands.replace("--secure-port 644$n", "--secure-port $(cat port-$n)");
+    for port in ["127.0.0.1:2379", "127.0.0.1:2380"] {
+        changed = changed.replace(port, &format!("127.0.0.1:{}", free_port()));
+    }
+    let ports = (1..=3).map(|n| format!("echo {} > port-{n}\n", free_port())).collect::<String>();
+    ports + &changed.replace("--port 6440", &format!("--port {}", free_port()))
+}
+
+#[test]
+fn three_servers_are_run_as_documented() {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let page = fs::read_to_string(root().join(SESSION)).expect("a page");
+    let commands: Vec<Shown> = shown(&page);
+    assert!(commands.len() > 20, "the page has been read");
+    // Each command says that it begins, so that it is known which one failed and what each has printed.
+    let script: String =
+        commands.iter().enumerate().map(|(at, one)| format!("echo ==== {at}\n{}\n", one.command)).collect();
+    let end = "trap 'for pid in $(cat *.pid); do kill -9 $pid 2> /dev/null || true; done' EXIT\n";
+    let etcd = setpoint_etcd::test_server::programs();
+    let programs = [Path::new(env!("CARGO_BIN_EXE_setpoint")), kubectl()].map(|program| program.parent());
+    let mut path: Vec<PathBuf> = programs.into_iter().flatten().map(Path::to_owned).collect();
+    path.push(etcd);
+    path.extend(std::env::split_paths(&std::env::var_os("PATH").unwrap_or_default()));
+    let mut shell = Command::new("timeout");
+    shell.args(["180", "bash", "-euc"]).arg(end.to_owned() + &with_free_ports(&script));
+    shell.current_dir(directory.path()).env("HOME", directory.path()).env_remove("KUBECONFIG");
+    let answer = Answer::from(
+        shell.env("PATH", std::env::join_paths(path).expect("a path")).output().expect("a shell starts"),
+    );
+    let mut logs = String::new();
+    for entry in fs::read_dir(directory.path()).expect("a directory").flatten() {
+        if entry.path().extension().is_some_and(|extension| extension == "log") {
+            let log = fs::read_to_string(entry.path()).unwrap_or_default();
+            let last: Vec<&str> = log.lines().rev().take(10).collect();
+            logs += &format!("{}:\n{}\n", entry.path().display(), last.join("\n"));
+        }
+    }
+    assert!(answer.ok, "{}\n{}\n{logs}", answer.out, answer.err);
+    for (at, Shown { command, output }) in commands.iter().enumerate() {
+        let printed = answer.out.split(&format!("==== {at}\n")).nth(1).unwrap_or_default();
+        let printed = printed.split("==== ").next().unwrap_or_default();
+        assert!(is_like(output, printed), "{command} printed {printed}");
+    }
+}
+
 /// Returns whether the output matches the documented one. Tables may differ in their cells, but not in their header.
 fn is_like(shown: &str, output: &str) -> bool {
     let header = |text: &str| -> Vec<String> {
@@ -140,7 +196,8 @@ fn is_like(shown: &str, output: &str) -> bool {
 /// Returns the commands of this binary in backquotes and console blocks, with values for their placeholders.
 fn mentioned(page: &str) -> Vec<Vec<String>> {
     let quoted = page.split('`').skip(1).step_by(2).map(str::to_owned);
-    let blocks = shown(page).into_iter().map(|shown| shown.command.trim_end_matches(" &").to_owned());
+    let alone = |command: String| command.split(" > ").next().unwrap_or_default().to_owned();
+    let blocks = shown(page).into_iter().map(|shown| alone(shown.command).trim_end_matches(" &").to_owned());
     let is_placeholder = |word: &&str| word.chars().all(|c| c.is_ascii_uppercase() || c == '_');
     let words = |command: String| -> Vec<String> {
         let words = command.split_whitespace().map(|word| if is_placeholder(&word) { "1" } else { word });

@@ -72,9 +72,7 @@ impl ElectionConfig {
     /// assert!(identity.contains('_'));
     /// ```
     pub fn own_identity(rng: &Rng) -> String {
-        let of_system = std::fs::read_to_string("/proc/sys/kernel/hostname").ok();
-        let host = of_system.or_else(|| std::env::var("HOSTNAME").ok());
-        format!("{}_{}", host.as_deref().map_or("localhost", str::trim), rng.uid())
+        format!("{}_{}", host_name(), rng.uid())
     }
 
     /// Rejects settings that could lead to two leaders, or none.
@@ -124,4 +122,11 @@ impl ElectionConfig {
     pub(crate) fn jittered(&self, rng: &Rng) -> Duration {
         self.retry_period.mul_f64(1.0 + JITTER * rng.fraction())
     }
+}
+
+/// Returns the name of this host, as Go's `os.Hostname` does; `localhost` if it is unknown.
+pub fn host_name() -> String {
+    let of_system = std::fs::read_to_string("/proc/sys/kernel/hostname").ok();
+    let host = of_system.or_else(|| std::env::var("HOSTNAME").ok());
+    host.as_deref().map_or("localhost", str::trim).to_owned()
 }

@@ -31,7 +31,7 @@ use setpoint_clock::Instant;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-pub use config::{ElectionConfig, InvalidElectionConfig};
+pub use config::{ElectionConfig, InvalidElectionConfig, host_name};
 pub use fence::Fence;
 pub use lease::LeaderElectionRecord;
 

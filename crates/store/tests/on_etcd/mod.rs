@@ -193,6 +193,8 @@ async fn a_server_that_missed_compacted_changes_starts_over() {
     }
     let mut watch = world.watch("", world.store.revision());
     let mut quiet = world.store.watch(Resource::new("nodes").all(), world.store.revision()).unwrap();
+    // The other server has seen them too.
+    latest(&other, "b").await.unwrap();
     place.etcd.cut_watches(true);
     latest(&other, "a").await.expect("it was created");
     other.delete("a").await;

@@ -102,7 +102,7 @@ fn mistakes_are_found() {
     );
     error("url: https://example.com", "url: example", "spec.links[0]: expected a name and a URL");
     error("image/svg+xml", "image/x", "spec.icon[0].mediatype: expected one of");
-    error("base64data: PHN2", "base64data: '???PHN2'", "spec.icon[0].base64data:");
+    error("PHN2", "???PHN2", "spec.icon[0].base64data:");
     error("capabilities: Basic Install", "capabilities: Magic", "metadata.annotations.capabilities:");
     error("capabilities:", "Capabilities:", "metadata.annotations.Capabilities: expected capabilities");
     error("type: OwnNamespace", "type: AllNamespaces", "there are two of the type AllNamespaces");

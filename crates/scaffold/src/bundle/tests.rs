@@ -111,9 +111,9 @@ fn mistakes_are_found() {
     error("kind: Policy", "kind: Politics", "expected a CRD policies.b.example.com with Politics");
     error("strategy: deployment", "strategy: magic", "spec.install.strategy: expected deployment");
     error("alm-examples: ", "alm-examples: 'x'\n    other: ", "expected a list of objects in JSON");
-    error("\"kind\": \"Shop\"", "\"kind\": \"Store\"", "alm-examples[1]: expected an owned kind");
-    warning("minKubeVersion: 1.28.0", "minKubeVersion: ''", "spec.minKubeVersion:");
-    error("minKubeVersion: 1.28.0", "minKubeVersion: new", "spec.minKubeVersion: expected a version");
+    error("\"kind\": \"Shop\"", "\"kind\": \"Store\"", "alm-examples[2]: expected an owned kind");
+    warning("minKubeVersion: \"1.28.0\"", "minKubeVersion: ''", "spec.minKubeVersion:");
+    error("minKubeVersion: \"1.28.0\"", "minKubeVersion: new", "spec.minKubeVersion: expected a version");
     error(
         "\nspec:\n",
         "\nspec:\n  webhookdefinitions: [{type: X, deploymentName: y}]\n",

@@ -373,7 +373,7 @@ impl Releases {
         let last = |revisions: &[Revision]| revisions.last().map(|last| last.version);
         let news = match verb {
             HelmVerb::Install => News::Failed { reason: "InstallError", why },
-            // The upgrade that failed is told already.
+            // The status already shows the upgrade that failed.
             HelmVerb::Rollback { .. } => return Ok(()),
             HelmVerb::Uninstall { .. } => News::Failed { reason: "UninstallError", why },
             // Nothing was recorded: the chart cannot be rendered.

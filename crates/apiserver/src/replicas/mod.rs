@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!  every 10 seconds   lease of this server's address, 15 s  ─►  Endpoints and EndpointSlice of the kubernetes Service
-//!                     Lease of this server's identity       ─►  for whoever asks which servers there are
+//!                     Lease of this server's identity       ─►  for clients that list the servers
 //! ```
 //!
 //! Servers on a store of their own do neither: they are alone, and write nothing while nothing changes.

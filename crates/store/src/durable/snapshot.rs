@@ -1,7 +1,7 @@
 //! Snapshots: the state of a store in one file, from which a data directory can be restored.
 //!
 //! A snapshot is a checkpoint under another name, so every frame in it has a checksum, and its header says how many
-//! records there are. Values are as they are stored: those that are encrypted need the same keys after the restore.
+//! records there are. Values are copied as they are: encrypted ones need the same keys after the restore.
 //!
 //! Invariants:
 //! - A snapshot is the state at one revision, with everything that was acknowledged up to it.

@@ -77,7 +77,7 @@ pub(crate) fn all(server: &Server, now: &str) -> Vec<SystemObject> {
         returns: RecreatePolicy::Soon,
         ..SystemObject::new("", "services", kubernetes_service(place))
     });
-    // Those of several servers follow from who is alive.
+    // With several servers, they are the addresses of the live ones.
     if !server.store.is_shared() {
         all.extend(kubernetes_endpoints(place));
     }

@@ -17,7 +17,7 @@
 //! Invariants:
 //! - Every file follows from the description. Rendering the same description gives the same bytes.
 //! - A file that the author has changed is never overwritten, unless they ask for that.
-//! - A file is complete or not there: it is renamed into place. A run that was interrupted is completed by the next one.
+//! - Files are renamed into place, so none is half-written. The next run completes an interrupted one.
 //! - Nothing is written outside the project, not even through symbolic links in it.
 
 mod bundle;

@@ -1,14 +1,14 @@
 //! Writes generated files, and leaves alone what the author has changed.
 //!
-//! What happens to a file follows from three digests: of what is generated now, of what was generated last (the
-//! record), and of what is there.
+//! What happens to a file depends on three digests: of the newly generated content, of the content generated last time
+//! (the record), and of the file on disk.
 //!
-//! | There | Then |
+//! | On disk | Action |
 //! |---|---|
 //! | nothing, and it was never generated | It is written |
 //! | nothing, but it was generated once | The author has deleted it: it stays away |
-//! | what is generated now | Nothing |
-//! | what was generated last | It is updated |
+//! | the new content | Nothing |
+//! | the content of last time | It is updated |
 //! | something else, and the generated file is as before | It is the author's. Nothing |
 //! | something else, and the generated file is new | The new one is written beside it, as `FILE.new`, once |
 //!
@@ -16,8 +16,8 @@
 //! generated is written.
 //!
 //! Invariants:
-//! - A file is written under another name and renamed, so it is complete or not there.
-//! - The record is written last. After an interruption, the next run finds what is already as it should be.
+//! - A file is written under a temporary name and renamed, so it is never half-written.
+//! - The record is written last, so the next run after an interruption skips files that are already up to date.
 //! - No path leaves the project: not in its text, and not through a symbolic link.
 
 use std::fs;
@@ -116,7 +116,7 @@ enum Action {
     Update,
     Offer,
     Absent,
-    /// It is as it should be, or the author's.
+    /// It is up to date, or the author has changed it.
     Nothing,
 }
 
@@ -280,7 +280,7 @@ impl Place {
         Ok(place)
     }
 
-    /// Returns the content of a file, if it is there.
+    /// Returns the content of a file, if it exists.
     pub(crate) fn read(&self, path: &str) -> Result<Option<String>, UpdateError> {
         let place = self.checked(path)?;
         let metadata = match fs::metadata(&place) {

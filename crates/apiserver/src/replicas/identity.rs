@@ -42,7 +42,7 @@ impl Identity {
         Self { hostname: hostname.to_owned(), name, holder, cleaned: None }
     }
 
-    /// Renews the Lease, and removes those of others that have ended.
+    /// Renews this server's Lease, and deletes expired Leases of other servers.
     pub(super) async fn keep(&mut self, server: &Server) {
         if let Err(why) = self.renew(server).await {
             tracing::warn!(why = why.message, lease = self.name, "cannot renew the identity of this server");

@@ -35,7 +35,7 @@ pub(crate) struct ServiceAllocator {
 struct Choice<'a> {
     in_use: &'a InUse,
     own: &'a [(Family, Span)],
-    /// The range of ports, and those that are taken, including the chosen ones.
+    /// The port range, and the ports in use, including those chosen for this write.
     range: Span,
     ports: BTreeSet<u128>,
     rng: &'a Rng,

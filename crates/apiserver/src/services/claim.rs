@@ -38,7 +38,7 @@ impl Claim {
     pub(crate) async fn make(&self, server: &Server, service: &Value) -> Result<bool, Status> {
         let made = self.try_make(server, service).await;
         if !matches!(made, Ok(true)) {
-            // What this server has seen may lag behind what it ran into.
+            // This server's view may lag behind the write that it conflicted with.
             server.store.latest().await.map_err(|why| server.refusal(why))?;
         }
         made

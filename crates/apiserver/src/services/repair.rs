@@ -101,7 +101,7 @@ async fn repair_ports(server: &Server) -> Result<(), Status> {
 }
 
 impl Leaks {
-    /// Returns those of the ports without a service that are not free yet.
+    /// Returns the ports without a service that are not to be freed yet.
     fn still_held(&self, leaked: impl Iterator<Item = u128>) -> Vec<u128> {
         let mut known = self.0.lock();
         let before = std::mem::take(&mut *known);

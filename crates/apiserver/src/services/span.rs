@@ -28,7 +28,7 @@ impl Span {
         (self.first..=self.last).contains(&number)
     }
 
-    /// Returns a random free number. `taken` returns those that are taken from a number on, in order.
+    /// Returns a random free number. `taken` lists the numbers in use from a start, in ascending order.
     pub(super) fn any_free<I: Iterator<Item = u128>>(
         self,
         taken: impl Fn(u128) -> I,

@@ -283,7 +283,7 @@ impl Access {
                 .and_then(|object| object["metadata"]["resourceVersion"].as_str().map(str::to_owned))
         };
         if version(&before).is_some_and(|before| version(&after).is_some_and(|after| before == after)) {
-            // It was as it should be.
+            // Nothing changed.
             return;
         }
         let known = after.as_ref().or(before.as_ref());

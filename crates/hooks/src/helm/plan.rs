@@ -6,7 +6,7 @@
 //!                   │           ▼
 //!                   │        upgrade ─► deployed
 //!                   │           └─► failed ─► roll back, rest, upgrade
-//!                   └─► failed ─► rest, uninstall what is left, install      (only if nothing has ever been deployed)
+//!                   └─► failed ─► wait, uninstall, install      (only if no revision was ever deployed)
 //!  pending, and nobody works on it any more ─► marked as failed ─► upgrade
 //! ```
 //!

@@ -141,7 +141,7 @@ impl Member {
     }
 }
 
-/// Whether an error says that the API server is not there, or not working.
+/// Whether an error means that the API server is unreachable or unavailable.
 fn is_of_the_cluster(error: &ClientError) -> bool {
     error.category() == "network" || error.code().is_some_and(|code| (502..=504).contains(&code))
 }

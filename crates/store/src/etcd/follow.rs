@@ -134,7 +134,7 @@ impl Shared {
             true => self.keyspace.all(),
             false => (Bytes::from_static(b"\0"), Bytes::from_static(b"\0")),
         };
-        // etcd would accept a watch from the future, and report nothing until it is there.
+        // etcd would accept a watch from a future revision, and send nothing until it is reached.
         self.newest().await?;
         let from = self.core.revision() + 1;
         let mut watch = self.client.watch(WatchRequest { key, end, from }).await?;

@@ -6,7 +6,7 @@
 //!
 //! Invariants:
 //! - Nothing is overwritten: every key must be absent.
-//! - Starting again continues: what is there with the right revision is kept, and anything else is an error.
+//! - A second run continues the first: keys with the expected revision are kept, all others are an error.
 //! - Nothing else may write to etcd meanwhile. If something does, the revisions do not fit, and that is an error.
 
 use std::collections::BTreeMap;
@@ -103,8 +103,7 @@ impl EtcdRecords {
         Self { client, clock, keyspace: Keyspace { prefix: normal_prefix(prefix), codec, sealing } }
     }
 
-    /// Writes records, those that are not there yet, so that each gets its revision. `progress` is called with revisions
-    /// that have been reached.
+    /// Writes the missing records so that each gets its revision. `progress` is called with the revisions reached.
     pub async fn write(
         &self,
         contents: &Contents,
@@ -130,7 +129,7 @@ impl EtcdRecords {
         Ok(())
     }
 
-    /// Fails unless what is there is what a migration up to this revision leaves.
+    /// Fails unless etcd contains exactly what a migration up to this revision writes.
     fn check_there(
         &self,
         records: &[&Arc<Record>],
